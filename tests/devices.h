@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// For test programs that want simulated devices. Each test is a process of its own: the environment
-// is set before the first call that needs a device.
+// Simulated devices. Each test is a process, so the environment is set before its first call that
+// needs a device.
 #pragma once
 #include "phlox/phlox.h"
 #include "test.h"
 
-// Serves type `cuda` by `count` simulated devices. Skips the test if the backend is missing from
-// the build folder.
+// Serves device type `cuda` by `count` simulated devices. Skips the test if the build folder lacks
+// the backend.
 static inline void simulate(int count) {
   char number[16], path[4096];
   built_path(path, sizeof path, "");

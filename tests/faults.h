@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests that let each fault point fail at its n-th passage, for n = 1, 2, ... until the work
-// passes without meeting the fault. Every failure has a message, leaves no object behind, and does
-// not change what a later run computes.
+// Fault injection: makes the n-th passage of a fault point fail, for n = 1, 2, ... until a run no
+// longer reaches it. Each failure must set a message, leak no object and leave the results of later
+// runs unchanged.
 #pragma once
 #include "devices.h"
 
-static inline void settle(void) {
+static inline void synchronize_devices(void) {
   if (!px_device_initialized()) return;
   for (int i = 0; i < px_device_count(PX_CUDA); i++) OK(px_device_synchronize(i));
 }
 
-static inline int64_t held(void) {
+static inline int64_t device_bytes(void) {
   int64_t sum = 0, bytes;
   for (int i = 0; px_device_initialized() && i < px_device_count(PX_CUDA); i++) {
     OK(px_memory_stat_get(&bytes, i, "allocated_bytes.all.current"));
@@ -19,19 +19,19 @@ static inline int64_t held(void) {
   return sum;
 }
 
-// Calls that may be ended early are, at the fault point "interrupt", if a check is set.
-static inline px_status goes_on(void) { return PX_OK; }
+// A set check enables the fault point "interrupt" in interruptible calls.
+static inline px_status never_interrupt(void) { return PX_OK; }
 
-// What is run, where, and what comes of it.
+// The device and optimizer of a run, and its result.
 typedef struct job {
   px_device device;
   const char *optimizer;
   int replicas;  // 0: the module itself
   float loss;
 } job;
-typedef px_status (*work)(void *job);
-// Adds what the tensor sums to to the job's result.
-static inline px_status tell(job *j, const px_tensor *t) {
+typedef px_status (*job_function)(void *job);
+// Adds the sum of the tensor's elements to the job's result.
+static inline px_status add_to_loss(job *j, const px_tensor *t) {
   PX_SCOPED(px_tensor) sum = NULL;
   px_scalar number;
   PX_TRY(px_sum_all(&sum, t, PX_DTYPE_NONE));
@@ -40,8 +40,8 @@ static inline px_status tell(job *j, const px_tensor *t) {
   return PX_OK;
 }
 
-// What a thread is set to: a call that fails leaves it as it was.
-static inline void as_at_start(void) {
+// Checks the thread's state: a failed call restores it.
+static inline void check_thread_state(void) {
   px_stream *home, *current;
   CHECK(px_grad_enabled() && !px_inference_enabled());
   CHECK_EQ(px_device_peek(), 0);
@@ -52,48 +52,50 @@ static inline void as_at_start(void) {
   }
 }
 
-// One run with the fault armed; whether it was met. `wanted` is the loss of a clean run.
-static inline bool attempt(const char *point, int64_t n, bool onward, work run, job *j,
-                           float wanted) {
-  int64_t objects = px_live_objects(NULL), bytes = held();
-  // The allocator would serve the run from its cache, and the point would not be passed.
+// Runs once with the fault armed. Returns true if the run reached it. `wanted` is the loss of a
+// clean run.
+static inline bool run_with_fault(const char *point, int64_t n, bool repeated, job_function run,
+                                  job *j, float wanted) {
+  int64_t objects = px_live_objects(NULL), bytes = device_bytes();
+  // Otherwise the allocator serves the run from its cache and never passes the fault point.
   if (!strcmp(point, "device.alloc")) OK(px_memory_empty_cache());
-  OK(px_fault_arm(point, n, onward));
+  OK(px_fault_arm(point, n, repeated));
   px_status status = run(j);
-  bool met = px_fault_seen(point) >= n;
+  bool reached = px_fault_seen(point) >= n;
   px_fault_disarm_all();
   if (status == PX_OK) {
-    CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));  // what was survived changed nothing
+    CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));  // a survived fault changes no result
   } else {
-    CHECK(met);
+    CHECK(reached);
     CHECK_EQ(px_error_last()->code, status);
     CHECK(px_error_last()->message[0]);
   }
   px_error_clear();
-  as_at_start();
-  settle();
-  if (px_live_objects(NULL) != objects || held() != bytes)
-    fprintf(stderr, "%s %lld%s: status %d\n", point, (long long)n, onward ? "+" : "", status);
+  check_thread_state();
+  synchronize_devices();
+  if (px_live_objects(NULL) != objects || device_bytes() != bytes)
+    fprintf(stderr, "%s %lld%s: status %d\n", point, (long long)n, repeated ? "+" : "", status);
   CHECK_EQ(px_live_objects(NULL), objects);
-  CHECK_EQ(held(), bytes);
-  return met;
+  CHECK_EQ(device_bytes(), bytes);
+  return reached;
 }
 
-// What each failure leaves behind is looked at by the other builds; for what threads do meanwhile,
-// every seventh is enough.
+// Other builds check the state after each failure. The thread sanitizer looks for races during a
+// failure only, so it fails every seventh passage.
 #ifdef __SANITIZE_THREAD__
 enum { FAULT_STEP = 7 };
 #else
 enum { FAULT_STEP = 1 };
 #endif
-// Fails every passage of a point, once and from then on; returns how many there were.
-static inline int64_t fail_each(const char *point, work run, job *j) {
+// Fails each passage of a point, first once and then from that passage on. Returns the number of
+// passages.
+static inline int64_t fail_each(const char *point, job_function run, job *j) {
   OK(run(j));
-  settle();
+  synchronize_devices();
   float wanted = j->loss;
   int64_t n = 1, passages = 0, failures = 0;
-  for (int onward = 0; onward < 2; onward++) {
-    for (n = 1; attempt(point, n, onward, run, j, wanted); n += FAULT_STEP, failures++)
+  for (int repeated = 0; repeated < 2; repeated++) {
+    for (n = 1; run_with_fault(point, n, repeated, run, j, wanted); n += FAULT_STEP, failures++)
       CHECK(n < 20000);
     passages += n - 1;
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test harness: PX_TEST(name) { ... } registers a test; each runs in a process of its own, with
-// a time limit, so that a crash or a hang is one failed test. Usage of a test program: PROGRAM [-l]
-// [-t SECONDS] [NAME...]; -f runs in this process.
+// The test harness. PX_TEST(name) { ... } registers a test. Each test runs in its own process with
+// a time limit: a crash or a hang fails only that test. Usage of a test program: PROGRAM [-l] [-t
+// SECONDS] [NAME...]. -l lists the tests, -t sets the time limit, -f runs the tests in this
+// process.
 #pragma once
 #include "phlox/base.h"
 
@@ -14,14 +15,14 @@
 #include <unistd.h>
 
 #ifdef __SANITIZE_THREAD__
-// Its runtime waits a second at the end of a process for races of threads that still run. Tests are
-// processes, and some start a hundred.
+// At exit, ThreadSanitizer sleeps for a second to catch races of running threads. Each test is a
+// process, and some start a hundred more, so shorten the sleep.
 #ifndef TSAN_DEFAULTS
 #define TSAN_DEFAULTS "atexit_sleep_ms=20"
 #endif
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return TSAN_DEFAULTS; }
-// Gloo is not built with the tool, which cannot see the atomic counts that keep its buffers alive.
+// Gloo is built without ThreadSanitizer, which misses the atomic reference counts of its buffers.
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void) { return "race:libgloo.so"; }
 #endif
@@ -30,8 +31,7 @@ typedef struct px_test {
   const char *name;
   void (*run)(void);
 } px_test;
-// Writes the path of `name` in the build folder. The build folder is the one above `tests` in the
-// path of this program.
+// Writes the path of `name` in the build folder: the parent of `tests` in this program's path.
 static inline void built_path(char *path, size_t capacity, const char *name) {
   char *tests = NULL;
   ssize_t length = readlink("/proc/self/exe", path, capacity - 1);
@@ -41,7 +41,8 @@ static inline void built_path(char *path, size_t capacity, const char *name) {
   if (tests) snprintf(tests, capacity - (size_t)(tests - path), "%s%s", *name ? "/" : "", name);
 }
 
-// Counts what a run was put through: a line in the file that TALLY names (tools/tally.sh sums up).
+// Appends a counter of test work (schedules, faults, ...) to the file named by TALLY.
+// tools/tally.sh adds them up.
 static inline void tally(const char *what, int64_t count) {
   const char *path = getenv("TALLY");
   FILE *file = path && count ? fopen(path, "a") : NULL;
@@ -57,8 +58,8 @@ static inline void tally(const char *what, int64_t count) {
       &entry_##name; \
   static void test_##name(void)
 
-// CHECK(condition): fails the test. OK(call): the call must succeed. FAILS(call, code, text): must
-// fail with code, message holding text.
+// CHECK(condition): fails the test if false. OK(call): fails unless the call succeeds. FAILS(call,
+// code, text): the call must fail with `code` and a message that contains `text`.
 #define CHECK(condition) \
   do { \
     if (!(condition)) { \
@@ -124,8 +125,8 @@ static inline void tally(const char *what, int64_t count) {
 extern const px_test *const __start_px_tests[];
 extern const px_test *const __stop_px_tests[];
 
-// Runs one test in a child; 0 passed, 1 failed, 2 skipped.
-static int run_apart(const px_test *test, unsigned seconds) {
+// Runs one test in a child process. Returns 0 if it passed, 1 if it failed, 2 if it was skipped.
+static int run_in_child(const px_test *test, unsigned seconds) {
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
@@ -144,9 +145,9 @@ static int run_apart(const px_test *test, unsigned seconds) {
 
 int main(int argc, char **argv) {
   int passed = 0, failed = 0, skipped = 0, names = 0;
-  bool list = false, here = false;
+  bool list = false, in_process = false;
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-  unsigned seconds = 900;  // all is up to ten times as slow, on a busy machine too
+  unsigned seconds = 900;  // sanitizers slow a test down by up to ten times, on a busy machine too
 #else
   unsigned seconds = 120;
 #endif
@@ -154,7 +155,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[i], "-l"))
       list = true;
     else if (!strcmp(argv[i], "-f"))
-      here = true;
+      in_process = true;
     else if (!strcmp(argv[i], "-t") && i + 1 < argc)
       seconds = (unsigned)atoi(argv[++i]);
     else
@@ -168,12 +169,12 @@ int main(int argc, char **argv) {
       puts((*at)->name);
       continue;
     }
-    if (here) {
+    if (in_process) {
       (*at)->run();
       passed++;
       continue;
     }
-    int result = run_apart(*at, seconds);
+    int result = run_in_child(*at, seconds);
     printf("%s %s\n", result == 0 ? "ok" : result == 1 ? "FAIL" : "skip", (*at)->name);
     passed += result == 0, failed += result == 1, skipped += result == 2;
   }

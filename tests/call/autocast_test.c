@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: which ops compute in which dtype, regions and their nesting, the cache of cast
-// parameters, gradients through casts, threads; on the CPU and on simulated devices.
+// Mixed precision: the compute dtype of each op, nested regions, the cache of cast parameters,
+// gradients through casts, and threads. On the CPU and on simulated devices.
 #include "faults.h"
 
 #include "ops_help.h"
@@ -8,10 +8,10 @@
 
 #include <pthread.h>
 
-// The dtype of a result, which is released.
-static px_dtype dtype_of(px_tensor *take) {
-  px_dtype dtype = px_tensor_dtype(take);
-  px_release(take);
+// Returns the dtype of a result and releases it.
+static px_dtype dtype_of(px_tensor *result) {
+  px_dtype dtype = px_tensor_dtype(result);
+  px_release(result);
   return dtype;
 }
 static px_tensor *square(px_device device, px_dtype dtype) {
@@ -74,7 +74,7 @@ PX_TEST(ops_follow_their_policies_on_devices) {
   follows_the_policies(px_cuda(0), PX_BFLOAT16);
 }
 
-PX_TEST(a_region_is_of_one_device_type) {
+PX_TEST(a_region_applies_to_one_device_type) {
   simulate(1);
   PX_SCOPED(px_tensor) here = square(px_cpu(), PX_FLOAT32);
   PX_SCOPED(px_tensor) there = square(px_cuda(0), PX_FLOAT32);
@@ -85,7 +85,7 @@ PX_TEST(a_region_is_of_one_device_type) {
   px_autocast_exit(before);
 }
 
-PX_TEST(forms_in_place_and_with_out_are_left_as_they_are) {
+PX_TEST(inplace_and_out_forms_are_not_autocast) {
   PX_SCOPED(px_tensor) a = square(px_cpu(), PX_FLOAT32);
   PX_SCOPED(px_tensor) to = square(px_cpu(), PX_FLOAT32);
   px_autocast before;
@@ -96,7 +96,7 @@ PX_TEST(forms_in_place_and_with_out_are_left_as_they_are) {
   CHECK_EQ(px_tensor_dtype(to), PX_FLOAT32);
 }
 
-PX_TEST(an_op_that_is_unsafe_is_refused_on_devices) {
+PX_TEST(unsafe_ops_are_refused_on_devices) {
   simulate(1);
   PX_SCOPED(px_tensor) a = square(px_cuda(0), PX_FLOAT32);
   px_tensor *out = NULL;
@@ -106,7 +106,7 @@ PX_TEST(an_op_that_is_unsafe_is_refused_on_devices) {
   px_autocast_exit(before);
 }
 
-PX_TEST(tensors_of_another_low_dtype_are_not_made_one) {
+PX_TEST(mixed_low_precision_dtypes_are_refused) {
   simulate(1);
   PX_SCOPED(px_tensor) a = square(px_cuda(0), PX_BFLOAT16);
   px_tensor *out = NULL;
@@ -138,7 +138,7 @@ static px_status ignore(px_warning category, const char *text) { return PX_OK; }
 static px_status as_error(px_warning category, const char *text) {
   PX_FAIL(PX_RUNTIME, "%s", text);
 }
-PX_TEST(what_there_is_no_autocast_for_is_refused) {
+PX_TEST(unsupported_devices_and_dtypes_are_refused) {
   px_autocast before;
   FAILS(px_autocast_enter(&before, PX_META, PX_FLOAT16, true), PX_RUNTIME,
         "unsupported scalarType");
@@ -159,9 +159,9 @@ PX_TEST(what_there_is_no_autocast_for_is_refused) {
   px_warning_set_sink(NULL);
 }
 
-// ---- gradients, and the cache
+// ---- gradients and the cache
 
-static void gives_gradients_in_the_parameters_dtype(px_device device) {
+static void check_gradient_dtype(px_device device) {
   PX_SCOPED(px_tensor) w = parameter(device);
   PX_SCOPED(px_tensor) x = square(device, PX_FLOAT32);
   PX_SCOPED(px_tensor) y = NULL;
@@ -176,13 +176,13 @@ static void gives_gradients_in_the_parameters_dtype(px_device device) {
   CHECK_EQ(px_tensor_dtype(px_tensor_grad(w)), PX_FLOAT32);
   IS(px_tensor_grad(w), 9, 12., 12., 12., 15., 15., 15., 18., 18., 18.);
 }
-PX_TEST(gradients_come_in_the_parameters_dtype) {
-  gives_gradients_in_the_parameters_dtype(px_cpu());
+PX_TEST(gradients_have_the_parameters_dtype) {
+  check_gradient_dtype(px_cpu());
   simulate(1);
-  gives_gradients_in_the_parameters_dtype(px_cuda(0));
+  check_gradient_dtype(px_cuda(0));
 }
 
-// The node of the cast that the second operand of a product went through.
+// Returns the cast node of the second operand of a product.
 static px_node *cast_of(const px_tensor *x, const px_tensor *w) {
   px_node *node = NULL, *cast;
   int nr;
@@ -221,7 +221,7 @@ PX_TEST(a_parameter_is_cast_once_in_a_region) {
   px_autocast_exit(outer);
 }
 
-PX_TEST(a_cached_parameter_that_changes_is_cast_anew) {
+PX_TEST(a_modified_parameter_is_cast_again) {
   PX_SCOPED(px_tensor) w = parameter(px_cpu());
   PX_SCOPED(px_tensor) x = square(px_cpu(), PX_FLOAT32);
   PX_SCOPED(px_tensor) y = NULL;
@@ -243,7 +243,7 @@ PX_TEST(a_cached_parameter_that_changes_is_cast_anew) {
   px_autocast_exit(before);
 }
 
-PX_TEST(what_was_cast_without_recording_is_cast_anew_for_gradients) {
+PX_TEST(casts_cached_under_no_grad_are_not_reused_for_gradients) {
   PX_SCOPED(px_tensor) w = parameter(px_cpu());
   PX_SCOPED(px_tensor) x = square(px_cpu(), PX_FLOAT32);
   px_autocast before;
@@ -255,7 +255,7 @@ PX_TEST(what_was_cast_without_recording_is_cast_anew_for_gradients) {
   px_autocast_exit(before);
 }
 
-PX_TEST(a_region_may_have_several_passes) {
+PX_TEST(a_region_allows_several_backward_passes) {
   PX_SCOPED(px_tensor) w = parameter(px_cpu());
   PX_SCOPED(px_tensor) x = square(px_cpu(), PX_FLOAT32);
   px_autocast before;
@@ -271,8 +271,8 @@ PX_TEST(a_region_may_have_several_passes) {
   IS(px_tensor_grad(w), 9, 24., 24., 24., 30., 30., 30., 36., 36., 36.);
 }
 
-// Many parameters, so that the table grows; and none is left behind.
-PX_TEST(the_cache_keeps_nothing_after_the_region) {
+// Enough parameters that the table grows.
+PX_TEST(the_cache_is_emptied_when_the_region_ends) {
   enum { COUNT = 500 };
   static px_tensor *w[COUNT];
   PX_SCOPED(px_tensor) x = square(px_cpu(), PX_FLOAT32);
@@ -290,7 +290,7 @@ PX_TEST(the_cache_keeps_nothing_after_the_region) {
   for (int i = 0; i < COUNT; i++) px_release(w[i]);
 }
 
-PX_TEST(a_call_that_fails_in_a_region_leaves_nothing) {
+PX_TEST(a_failed_call_in_a_region_leaks_nothing) {
   PX_SCOPED(px_tensor) w = parameter(px_cpu());
   PX_SCOPED(px_tensor) x = square(px_cpu(), PX_FLOAT32);
   PX_SCOPED(px_tensor) h = square(px_cpu(), PX_BFLOAT16);
@@ -320,9 +320,9 @@ static void *product_elsewhere(void *tensor) {
   px_autocast before;
   OK(px_autocast_enter(&before, PX_CPU, PX_FLOAT16, true));
   seen[1] = product(tensor, tensor);
-  return seen;  // in the region: what it has cached ends with the thread
+  return seen;  // inside the region: its cache ends with the thread
 }
-PX_TEST(each_thread_has_settings_of_its_own) {
+PX_TEST(settings_are_per_thread) {
   PX_SCOPED(px_tensor) w = parameter(px_cpu());
   pthread_t thread;
   void *seen;
@@ -338,7 +338,7 @@ PX_TEST(each_thread_has_settings_of_its_own) {
   CHECK_EQ(px_live_objects("tensor"), objects);
 }
 
-static void *product_as_told(void *tensor_and_settings) {
+static void *product_with_settings(void *tensor_and_settings) {
   void **given = tensor_and_settings;
   static px_dtype seen;
   px_autocast_set(*(px_autocast *)given[1]);
@@ -354,7 +354,7 @@ PX_TEST(settings_can_be_handed_to_another_thread) {
   px_autocast settings = px_autocast_get();
   px_autocast_exit(before);
   void *given[] = {w, &settings};
-  CHECK(pthread_create(&thread, NULL, product_as_told, given) == 0);
+  CHECK(pthread_create(&thread, NULL, product_with_settings, given) == 0);
   CHECK(pthread_join(thread, &seen) == 0);
   CHECK_EQ(*(px_dtype *)seen, PX_FLOAT16);
 }
@@ -364,7 +364,7 @@ static px_status replica(int number, void *tensors) {
   CHECK_EQ(product(x, x), PX_FLOAT16);
   return PX_OK;
 }
-PX_TEST(replicas_have_the_settings_of_their_caller) {
+PX_TEST(replicas_inherit_the_callers_settings) {
   simulate(2);
   const px_device devices[2] = {px_cuda(0), px_cuda(1)};
   PX_SCOPED(px_tensor) a = square(devices[0], PX_FLOAT32);
@@ -379,7 +379,7 @@ static px_status see(px_tensor **out, px_tensor *grad, void *context) {
   *(px_dtype *)context = product(grad, grad);
   return PX_OK;
 }
-PX_TEST(backward_threads_have_the_settings_of_their_caller) {
+PX_TEST(backward_threads_inherit_the_callers_settings) {
   simulate(2);
   PX_SCOPED(px_tensor) a = parameter(px_cuda(0));
   PX_SCOPED(px_tensor) b = NULL;

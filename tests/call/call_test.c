@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The call path: promotion, broadcasting, in place, out=, and what it says when it refuses.
+// Calls of ops: promotion, broadcasting, in-place forms, out=, and error texts.
 #include "test.h"
 
 #include "ops_help.h"
@@ -57,7 +57,7 @@ PX_TEST(refuses_a_cast_down_in_place) {
   IS(i, 2, 1., 1.);
 }
 
-PX_TEST(names_the_sizes_that_do_not_fit) {
+PX_TEST(names_mismatched_sizes) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   PX_SCOPED(px_tensor) b = floats(3, 1., 2., 3.);
   px_tensor *c = NULL;
@@ -67,7 +67,7 @@ PX_TEST(names_the_sizes_that_do_not_fit) {
   CHECK(c == NULL);
 }
 
-PX_TEST(writes_in_place_and_moves_the_version) {
+PX_TEST(inplace_writes_increment_the_version) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   PX_SCOPED(px_tensor) b = floats(2, 3., 4.);
   uint64_t version = px_tensor_version(a);
@@ -109,7 +109,7 @@ PX_TEST(reduces_dimensions) {
   IS(s, 1, 15.);
 }
 
-PX_TEST(sums_nothing_to_zero) {
+PX_TEST(the_sum_of_no_elements_is_zero) {
   PX_SCOPED(px_tensor) empty = NULL;
   PX_SCOPED(px_tensor) s = NULL;
   const int64_t none = 0;
@@ -118,7 +118,7 @@ PX_TEST(sums_nothing_to_zero) {
   IS(s, 1, 0.);
 }
 
-PX_TEST(ops_are_in_the_order_of_their_names) {
+PX_TEST(ops_are_sorted_by_name) {
   int count = px_op_count();
   for (int i = 0; i < count; i++) CHECK(px_op_find(px_op_at(i)->name) == px_op_at(i));
   for (int i = 1; i < count; i++) CHECK(strcmp(px_op_at(i - 1)->name, px_op_at(i)->name) < 0);
@@ -145,7 +145,7 @@ PX_TEST(refuses_arguments_of_the_wrong_kind) {
   FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, fewer, out), PX_TYPE, "missing");
 }
 
-PX_TEST(a_name_that_no_op_has_is_an_error) {
+PX_TEST(an_unknown_op_is_an_error) {
   void *result = NULL;
   FAILS(px_op_call(px_op_find("adn"), PX_CALL_NEW, (px_value[16]){{0}}, &result), PX_ATTRIBUTE,
         "there is no op 'adn': the nearest name is add");
@@ -153,7 +153,7 @@ PX_TEST(a_name_that_no_op_has_is_an_error) {
         "there is no op 'soft_max': the nearest name is softmax");
 }
 
-PX_TEST(refuses_forms_that_an_op_has_not) {
+PX_TEST(refuses_unsupported_forms_of_an_op) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   PX_SCOPED(px_tensor) b = floats(2, 1., 2.);
   px_value args[16] = {PX_T(a)};
@@ -170,7 +170,7 @@ PX_TEST(refuses_forms_that_an_op_has_not) {
   IS(a, 2, 1., 2.);
 }
 
-PX_TEST(a_view_in_place_gives_self_its_sizes) {
+PX_TEST(an_inplace_view_changes_the_sizes_of_self) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   OK(px_unsqueeze_(a, 0));
   OK(px_t_(a));
@@ -181,7 +181,7 @@ PX_TEST(a_view_in_place_gives_self_its_sizes) {
   IS(a, 2, 1., 2.);
 }
 
-PX_TEST(an_op_without_a_form_in_place_is_copied_into_self) {
+PX_TEST(ops_without_an_inplace_form_copy_into_self) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) same = NULL;
   void *result = NULL;
@@ -193,7 +193,7 @@ PX_TEST(an_op_without_a_form_in_place_is_copied_into_self) {
   PX_SCOPED(px_tensor) sums = NULL;
   OK(px_sum(&sums, m, (const int64_t[]){0}, 1, false, PX_DTYPE_NONE));
   IS(sums, 3, 1., 1., 1.);
-  // A result of another size, or of a dtype that self cannot hold, changes nothing.
+  // A result of another shape, or of a dtype that self cannot hold, changes nothing.
   PX_SCOPED(px_tensor) v = floats(2, 1., 2.);
   FAILS(px_op_call(px_op_find("outer"), PX_CALL_INPLACE, (px_value[16]){PX_T(v), PX_T(v)}, &result),
         PX_RUNTIME, "doesn't match the broadcast shape");
@@ -207,7 +207,7 @@ PX_TEST(in_place_with_a_number) {
   IS(a, 2, 5., 8.);
 }
 
-PX_TEST(refuses_what_is_no_dtype_and_what_is_no_tensor) {
+PX_TEST(refuses_invalid_dtypes_and_null_tensors) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   px_tensor *out = NULL, *pair[] = {a, NULL};
   px_dtype none = (px_dtype)77;
@@ -221,7 +221,7 @@ PX_TEST(refuses_what_is_no_dtype_and_what_is_no_tensor) {
   CHECK(!out);
 }
 
-PX_TEST(leaves_nothing_behind_when_memory_fails) {
+PX_TEST(allocation_failures_leak_nothing) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) t = NULL;
   OK(px_t(&t, m));
@@ -238,16 +238,16 @@ PX_TEST(leaves_nothing_behind_when_memory_fails) {
   }
 }
 
-PX_TEST(of_two_results_one_may_be_given) {
+PX_TEST(out_may_be_given_for_one_of_two_results) {
   PX_SCOPED(px_tensor) x = floats(3, 2., 3., 1.);
-  PX_SCOPED(px_tensor) most = floats(3, 0., 0., 0.);
+  PX_SCOPED(px_tensor) maxima = floats(3, 0., 0., 0.);
   const px_op *op = px_op_find("cummax");
   const px_value args[] = {PX_T(x), PX_I(0)};
-  void *results[2] = {most, NULL};
+  void *results[2] = {maxima, NULL};
   OK(px_op_call(op, PX_CALL_OUT, args, results));
   PX_SCOPED(px_tensor) same = results[0];
-  PX_SCOPED(px_tensor) places = results[1];
-  CHECK(same == most);
-  IS(most, 3, 2., 3., 3.);
-  IS(places, 3, 0., 1., 1.);
+  PX_SCOPED(px_tensor) indices = results[1];
+  CHECK(same == maxima);
+  IS(maxima, 3, 2., 3., 3.);
+  IS(indices, 3, 0., 1., 1.);
 }

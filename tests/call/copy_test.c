@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: conversions, strides, identity where nothing changes, gradients.
+// Copies: conversions, strides, no-op conversions, and gradients.
 #include "test.h"
 
 #include "ops_help.h"
 
-PX_TEST(to_gives_self_where_nothing_changes) {
+PX_TEST(to_returns_self_if_nothing_changes) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) same = NULL;
   PX_SCOPED(px_tensor) other = NULL;
@@ -23,13 +23,13 @@ PX_TEST(every_dtype_converts_to_every_other) {
       OK(px_to(&y, x, (px_dtype)a, PX_DEVICE_NONE, false, false));
       OK(px_to(&z, y, (px_dtype)b, PX_DEVICE_NONE, false, false));
       CHECK_EQ(px_tensor_dtype(z), b);
-      bool zero = a != PX_FLOAT8_E8M0FNU || b != PX_BOOL;  // which lacks it
+      bool zero = a != PX_FLOAT8_E8M0FNU || b != PX_BOOL;  // e8m0 has no zero
       IS(z, 3, zero ? 0. : 1., 1., a == PX_BOOL || b == PX_BOOL ? 1. : 64.);
     }
 }
 
-// Of more numbers than a vector has, each as it is converted alone.
-PX_TEST(bfloats_of_many_numbers_are_those_of_each) {
+// A vectorized conversion agrees with the conversion of single elements, also in the tail.
+PX_TEST(vectorized_bfloat16_conversion_matches_single_elements) {
   enum { COUNT = 37 };
   const double kinds[] = {NAN,     -INFINITY,  0x1p-140,   -0.0, 0x1.01p0, 0x1.03p0,
                           0x1p-30, 0x1.ffp127, -0x1.7fp-3, 3,    1e-40};
@@ -69,7 +69,7 @@ PX_TEST(copies_transposed_matrices) {
     for (int k = 0; k < 70; k++) CHECK(at[i * 70 + k] == (float)(k * 45 + i));
 }
 
-PX_TEST(copies_transposed_matrices_of_small_numbers) {
+PX_TEST(copies_transposed_matrices_of_int16) {
   PX_SCOPED(px_tensor) x = NULL;
   const int64_t sizes[2] = {70, 45};
   OK(px_arange(&x, px_int(70 * 45), (px_scalar){0}, px_int(1), PX_INT16, PX_DEVICE_NONE, false,
@@ -85,7 +85,7 @@ PX_TEST(copies_transposed_matrices_of_small_numbers) {
     for (int k = 0; k < 70; k++) CHECK(at[i * 70 + k] == k * 45 + i);
 }
 
-PX_TEST(copy_broadcasts_and_names_what_does_not_fit) {
+PX_TEST(copy_broadcasts_and_names_mismatched_sizes) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) row = floats(3, 7., 8., 9.);
   PX_SCOPED(px_tensor) bad = floats(2, 7., 8.);
@@ -121,7 +121,7 @@ PX_TEST(conversions_are_differentiable) {
   IS(px_tensor_grad(m), 6, 1., 1., 1., 1., 1., 1.);
 }
 
-PX_TEST(the_copied_gets_the_gradient) {
+PX_TEST(the_source_of_copy_gets_the_gradient) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) to = NULL;
   PX_SCOPED(px_tensor) sum = NULL;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward mode in C: products with tangents, and dual tensors.
+// Forward mode in C: Jacobian-vector products and dual tensors.
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
 #include "test.h"
 
-static px_tensor *of(double a, double b) {
+static px_tensor *vector(double a, double b) {
   px_tensor *t = NULL;
   OK(px_tensor_from_data(&t, (double[]){a, b}, 1, (int64_t[]){2}, PX_FLOAT64, px_cpu()));
   return t;
@@ -15,48 +15,48 @@ static double at(const px_tensor *t, int i) {
   return values[i];
 }
 
-PX_TEST(a_tangent_is_how_an_output_changes) {
-  PX_SCOPED(px_tensor) x = of(1, 2);
-  PX_SCOPED(px_tensor) v = of(3, -1);
+PX_TEST(jvp_returns_the_change_of_each_output) {
+  PX_SCOPED(px_tensor) x = vector(1, 2);
+  PX_SCOPED(px_tensor) v = vector(3, -1);
   PX_SCOPED(px_tensor) y = NULL;
-  px_tensor *changes[3] = {NULL};
+  px_tensor *tangents[3] = {NULL};
   OK(px_tensor_set_requires_grad(x, true));
   OK(px_mul(&y, x, x));
-  OK(px_jvp(changes, 3, (px_tensor *[]){y, x, v}, 1, &x, &v, false));
-  CHECK_EQ(at(changes[0], 0), 6);
-  CHECK_EQ(at(changes[0], 1), -4);
-  CHECK_EQ(at(changes[1], 0), 3);
-  CHECK(!changes[2]);  // it depends on no input
-  CHECK(!px_tensor_requires_grad(changes[0]));
-  px_release(changes[0]), px_release(changes[1]);
+  OK(px_jvp(tangents, 3, (px_tensor *[]){y, x, v}, 1, &x, &v, false));
+  CHECK_EQ(at(tangents[0], 0), 6);
+  CHECK_EQ(at(tangents[0], 1), -4);
+  CHECK_EQ(at(tangents[1], 0), 3);
+  CHECK(!tangents[2]);  // depends on no input
+  CHECK(!px_tensor_requires_grad(tangents[0]));
+  px_release(tangents[0]), px_release(tangents[1]);
   OK(px_backward(1, &y, &v, false, false));  // the graph is still there
 }
 
-PX_TEST(a_tangent_has_its_tensors_form) {
-  PX_SCOPED(px_tensor) x = of(1, 2);
+PX_TEST(a_tangent_must_match_shape_and_dtype) {
+  PX_SCOPED(px_tensor) x = vector(1, 2);
   PX_SCOPED(px_tensor) narrow = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  px_tensor *change = NULL;
+  px_tensor *tangent = NULL;
   OK(px_tensor_set_requires_grad(x, true));
   OK(px_narrow(&part, x, 0, 0, 1));
   OK(px_to(&narrow, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
-  FAILS(px_jvp(&change, 1, &x, 1, &x, &part, false), PX_RUNTIME, "[2]");
-  FAILS(px_jvp(&change, 1, &x, 1, &x, &narrow, false), PX_UNIMPLEMENTED, "float32");
-  FAILS(px_jvp(&change, 1, &x, 1, &x, (px_tensor *[]){NULL}, false), PX_TYPE, "tangents");
-  FAILS(px_jvp(&change, -1, &x, 1, &x, &x, false), PX_VALUE,
+  FAILS(px_jvp(&tangent, 1, &x, 1, &x, &part, false), PX_RUNTIME, "[2]");
+  FAILS(px_jvp(&tangent, 1, &x, 1, &x, &narrow, false), PX_UNIMPLEMENTED, "float32");
+  FAILS(px_jvp(&tangent, 1, &x, 1, &x, (px_tensor *[]){NULL}, false), PX_TYPE, "tangents");
+  FAILS(px_jvp(&tangent, -1, &x, 1, &x, &x, false), PX_VALUE,
         "non-negative count of `results`, got -1");
-  FAILS(px_jvp(&change, 1, &x, -2, &x, &x, false), PX_VALUE, "got -2");
-  CHECK(!change);
+  FAILS(px_jvp(&tangent, 1, &x, -2, &x, &x, false), PX_VALUE, "got -2");
+  CHECK(!tangent);
 }
 
-PX_TEST(calls_with_dual_tensors_give_dual_tensors) {
-  PX_SCOPED(px_tensor) x = of(1, 2);
-  PX_SCOPED(px_tensor) v = of(3, -1);
+PX_TEST(calls_with_dual_tensors_return_dual_tensors) {
+  PX_SCOPED(px_tensor) x = vector(1, 2);
+  PX_SCOPED(px_tensor) v = vector(3, -1);
   PX_SCOPED(px_tensor) dual = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   px_duals *level = NULL;
-  px_tensor *change = NULL;
+  px_tensor *tangent = NULL;
   OK(px_duals_begin(&level));
   OK(px_dual_make(&dual, level, x, v));
   px_grad_set_enabled(false);
@@ -64,19 +64,19 @@ PX_TEST(calls_with_dual_tensors_give_dual_tensors) {
   px_grad_set_enabled(true);
   CHECK(px_tensor_is_dual(y) && !px_tensor_is_dual(x));
   CHECK(!px_tensor_requires_grad(y) && px_tensor_is_leaf(y));
-  OK(px_dual_tangents(&change, level, 1, &y));
-  CHECK_EQ(at(change, 1), -2);
+  OK(px_dual_tangents(&tangent, level, 1, &y));
+  CHECK_EQ(at(tangent, 1), -2);
   OK(px_dual_primal(&plain, y));
   CHECK(!px_tensor_is_dual(plain));
   FAILS(px_backward(1, &y, &v, false, false), PX_RUNTIME, "does not require grad");
-  px_release(change);
+  px_release(tangent);
   px_duals_end(level);
   CHECK(!px_tensor_is_dual(y));
 }
 
 PX_TEST(levels_nest) {
-  PX_SCOPED(px_tensor) x = of(1, 2);
-  PX_SCOPED(px_tensor) one = of(1, 1);
+  PX_SCOPED(px_tensor) x = vector(1, 2);
+  PX_SCOPED(px_tensor) one = vector(1, 1);
   PX_SCOPED(px_tensor) outside = NULL;
   PX_SCOPED(px_tensor) inside = NULL;
   PX_SCOPED(px_tensor) cube = NULL;
@@ -97,28 +97,28 @@ PX_TEST(levels_nest) {
   px_duals_end(outer);
 }
 
-PX_TEST(a_variable_of_both_modes_has_both_derivatives) {
-  PX_SCOPED(px_tensor) x = of(1, 2);
-  PX_SCOPED(px_tensor) v = of(3, -1);
+PX_TEST(forward_over_reverse_mode_gives_both_derivatives) {
+  PX_SCOPED(px_tensor) x = vector(1, 2);
+  PX_SCOPED(px_tensor) v = vector(3, -1);
   PX_SCOPED(px_tensor) dual = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) cube = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) bare = NULL;
   px_duals *level = NULL;
-  px_tensor *change = NULL;
+  px_tensor *tangent = NULL;
   OK(px_duals_begin(&level));
   OK(px_dual_make(&dual, level, x, v));
   OK(px_dual_variable(&own, dual));
   OK(px_pow_scalar(&cube, own, px_int(3)));
-  PX_SCOPED(px_tensor) one = of(1, 1);
+  PX_SCOPED(px_tensor) one = vector(1, 1);
   OK(px_grad(&grad, 1, &cube, &one, 1, &own, false, true, false));
   OK(px_dual_change(&bare, grad));
   CHECK(px_tensor_requires_grad(grad) && !px_tensor_requires_grad(bare));
-  OK(px_dual_tangents(&change, level, 1, &bare));
+  OK(px_dual_tangents(&tangent, level, 1, &bare));
   CHECK_EQ(at(grad, 1), 12);
-  CHECK_EQ(at(change, 0), 18);
-  CHECK_EQ(at(change, 1), -12);
-  px_release(change);
+  CHECK_EQ(at(tangent, 0), 18);
+  CHECK_EQ(at(tangent, 1), -12);
+  px_release(tangent);
   px_duals_end(level);
 }

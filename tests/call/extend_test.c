@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What phlox/extend.h offers to a layer of somebody else: marks, a slot, versions of views, hooks
-// around calls.
+// The interface of phlox/extend.h for language bindings: marks, the slot, versions of views, and
+// hooks around calls.
 #include "phlox/extend.h"
 #include "phlox/phlox.h"
 #include "test.h"
@@ -11,7 +11,7 @@ static px_tensor *ones(int64_t n) {
   return t;
 }
 
-PX_TEST(marks_are_bits_of_one_tensor) {
+PX_TEST(marks_belong_to_one_tensor) {
   PX_SCOPED(px_tensor) t = ones(3);
   unsigned before = px_tensor_marks(t);
   px_tensor_mark(t, PX_MARK_PARAMETER | PX_MARK_MULTI_VIEW, true);
@@ -47,7 +47,7 @@ static px_object *note(void) {
   return made;
 }
 
-PX_TEST(a_slot_is_set_once_and_goes_with_the_tensor) {
+PX_TEST(a_slot_is_set_once_and_released_with_the_tensor) {
   px_tensor *t = ones(3);
   px_object *first = note();
   CHECK(!px_tensor_slot(t));
@@ -59,7 +59,7 @@ PX_TEST(a_slot_is_set_once_and_goes_with_the_tensor) {
   CHECK_EQ(ended, 2);
 }
 
-PX_TEST(a_view_knows_the_version_at_which_it_was_made) {
+PX_TEST(a_view_records_the_version_of_its_creation) {
   PX_SCOPED(px_tensor) t = ones(4);
   PX_SCOPED(px_tensor) view = NULL;
   OK(px_add_(t, t, px_int(1)));
@@ -90,11 +90,11 @@ static px_status record(const px_op *op, px_call_mode mode, const px_value *args
   seen.calls++, seen.op = op;
   return PX_OK;
 }
-static void print_suffix(const px_tensor *self, char *text, size_t room) {
-  snprintf(text, room, ", noted=%d", seen.calls);
+static void print_suffix(const px_tensor *self, char *text, size_t capacity) {
+  snprintf(text, capacity, ", noted=%d", seen.calls);
 }
 
-PX_TEST(hooks_stand_around_every_call) {
+PX_TEST(hooks_run_around_every_call) {
   static const px_op_hooks hooks = {recording, suspend, before_inplace, record, print_suffix,
                                     NULL,      NULL};
   PX_SCOPED(px_tensor) few = ones(2);
@@ -103,7 +103,7 @@ PX_TEST(hooks_stand_around_every_call) {
   char *text = NULL;
   px_op_set_hooks(&hooks);
   OK(px_mul(&sum, few, few));
-  CHECK_EQ(seen.calls, 0);  // nothing needs a gradient
+  CHECK_EQ(seen.calls, 0);  // no operand requires grad
   px_release(PX_MOVE(sum));
   px_tensor_mark(few, PX_MARK_NEEDS_GRAD, true);
   OK(px_add(&sum, few, few, px_int(1)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factories: values, dtypes that follow from them, and texts of what they refuse.
+// Factories: values, result dtypes and error texts.
 #include "test.h"
 
 #include "ops_help.h"
@@ -20,7 +20,7 @@ PX_TEST(full_takes_the_dtype_of_its_value) {
   IS(i, 2, 7., 7.);
 }
 
-PX_TEST(arange_counts) {
+PX_TEST(arange_includes_start_and_excludes_end) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) c = NULL;
@@ -44,7 +44,7 @@ PX_TEST(linspace_and_eye) {
   IS(e, 6, 1., 0., 0., 0., 1., 0.);
 }
 
-PX_TEST(places_of_triangles) {
+PX_TEST(tril_and_triu_indices) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
   PX_SCOPED(px_tensor) corner = NULL;
@@ -67,7 +67,7 @@ PX_TEST(places_of_triangles) {
         "\"triu_indices\" not implemented for 'Float'");
 }
 
-PX_TEST(likes_follow_their_model) {
+PX_TEST(like_factories_take_dtype_and_shape_of_self) {
   PX_SCOPED(px_tensor) i = longs(3, 1, 2, 3);
   PX_SCOPED(px_tensor) o = NULL;
   PX_SCOPED(px_tensor) n = NULL;
@@ -79,7 +79,7 @@ PX_TEST(likes_follow_their_model) {
   IS(n, 2, 0., 0.);
 }
 
-PX_TEST(bad_sizes_are_named) {
+PX_TEST(invalid_sizes_are_named) {
   px_tensor *t = NULL;
   const int64_t negative = -1, huge = (int64_t)1 << 62;
   FAILS(px_empty(&t, &negative, 1, PLAIN, NULL), PX_RUNTIME,
@@ -101,7 +101,7 @@ PX_TEST(only_floats_can_require_gradients) {
         "Only Tensors of floating point and complex dtype can require gradients");
 }
 
-PX_TEST(a_filled_tensor_has_the_form_of_its_model) {
+PX_TEST(filled_tensors_keep_dtype_and_shape_of_self) {
   PX_SCOPED(px_tensor) i = longs(3, 1, 2, 3);
   PX_SCOPED(px_tensor) value = floats(1, 2.5);
   PX_SCOPED(px_tensor) alone = NULL;
@@ -120,8 +120,8 @@ PX_TEST(a_filled_tensor_has_the_form_of_its_model) {
   IS(i, 3, 2., 2., 2.);
 }
 
-// Enough elements that one is computed and copied to the others.
-PX_TEST(full_tensors_of_any_dtype_are_full) {
+// Large enough that one element is computed and copied to the others.
+PX_TEST(full_sets_all_elements_of_any_dtype) {
   static const int64_t sizes[] = {30, 41};
   for (int dtype = 0; dtype < PX_DTYPE_COMPUTED; dtype++) {
     PX_SCOPED(px_tensor) t = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of floating-point operations: modules of C and their backward passes, names, lost
-// memory, misuse.
+// Counters of floating-point operations: modules of C and their backward passes, module names,
+// failed allocations and misuse.
 #include "phlox/phlox.h"
 
 #include "../test.h"
@@ -33,14 +33,14 @@ static int64_t counted(const px_flop_counter *counter, const char *module, const
   return 0;
 }
 
-PX_TEST(a_step_is_counted_by_module_and_op) {
+PX_TEST(operations_are_counted_by_module_and_op) {
   PX_SCOPED(px_module) module = net();
   PX_SCOPED(px_flop_counter) counter = NULL;
   OK(px_flop_counter_new(&counter));
   OK(px_flop_counter_begin(counter));
   OK(step(module));
   px_flop_counter_end(counter);
-  OK(step(module));  // is not counted
+  OK(step(module));  // not counted
   CHECK_EQ(px_flop_counter_total(counter), 2 * 3 * 4 * 8 * 2 + 2 * 3 * 8 * 2 * 3);
   CHECK_EQ(counted(counter, "Sequential.0", "addmm"), 2 * 3 * 4 * 8);
   CHECK_EQ(counted(counter, "Sequential.0", "mm"), 2 * 3 * 4 * 8);
@@ -57,13 +57,13 @@ PX_TEST(a_step_is_counted_by_module_and_op) {
   px_free(text);
 }
 
-PX_TEST(a_module_is_named_by_who_was_called_first) {
+PX_TEST(module_names_start_at_the_first_module_called) {
   PX_SCOPED(px_module) module = net();
   PX_SCOPED(px_flop_counter) counter = NULL;
   px_module_entry first;
   CHECK(px_module_entry_at(module, PX_ENTRY_MODULE, 0, &first));
   OK(px_flop_counter_new(&counter));
-  for (int i = 0; i < 2; i++) {  // a counter begins anew, and so do names
+  for (int i = 0; i < 2; i++) {  // begin resets the counts and the module names
     OK(px_flop_counter_begin(counter));
     if (!i) OK(step(module));
     OK(step(first.module));
@@ -74,12 +74,12 @@ PX_TEST(a_module_is_named_by_who_was_called_first) {
   OK(px_flops_enter("mine"));
   OK(step(module));
   px_flops_leave();
-  px_flops_leave();  // of nothing
+  px_flops_leave();  // no module is entered
   px_flop_counter_end(counter);
   CHECK_EQ(counted(counter, "mine", "mm"), counted(counter, "Global", "mm"));
 }
 
-PX_TEST(nothing_is_told_where_nobody_asks) {
+PX_TEST(without_a_callback_nothing_is_counted) {
   PX_SCOPED(px_module) module = net();
   PX_SCOPED(px_flop_counter) counter = NULL;
   OK(px_flop_counter_new(&counter));
@@ -90,7 +90,7 @@ PX_TEST(nothing_is_told_where_nobody_asks) {
   px_flop_counter_end(counter);
 }
 
-PX_TEST(lost_memory_is_an_error_or_costs_nothing) {
+PX_TEST(failed_allocations_are_errors_or_harmless) {
   int64_t live = px_live_objects("flop_counter");
   bool failed = true;
   for (int64_t n = 1; failed; n++) {
@@ -113,7 +113,7 @@ PX_TEST(lost_memory_is_an_error_or_costs_nothing) {
   }
 }
 
-PX_TEST(what_cannot_count_says_so) {
+PX_TEST(misuse_of_a_counter_is_an_error) {
   PX_SCOPED(px_flop_counter) counter = NULL;
   char *text;
   px_flop_count c;

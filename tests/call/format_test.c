@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory formats: which one a tensor has, what makes tensors in one, and where results lie.
+// Memory formats: detection, conversion, and the format of results.
 #include "test.h"
 
 #include "ops_help.h"
@@ -17,7 +17,7 @@ static bool has_strides(const px_tensor *t, int64_t a, int64_t b, int64_t c, int
   return px_tensor_ndim(t) == 4 && s[0] == a && s[1] == b && s[2] == c && s[3] == d;
 }
 
-PX_TEST(formats_have_the_names_that_ops_take) {
+PX_TEST(format_names_parse_back) {
   for (int i = PX_FORMAT_CONTIGUOUS; i <= PX_FORMAT_CHANNELS_LAST_3D; i++) {
     px_memory_format format;
     OK(px_memory_format_parse(&format, px_memory_format_name((px_memory_format)i)));
@@ -27,16 +27,16 @@ PX_TEST(formats_have_the_names_that_ops_take) {
   FAILS(px_memory_format_parse(&format, "nhwc"), PX_VALUE, "memory_format must be");
 }
 
-PX_TEST(channels_lie_side_by_side) {
+PX_TEST(channels_last_makes_channels_contiguous) {
   PX_SCOPED(px_tensor) x = image((int64_t[]){2, 3, 4, 5}, LAST);
   CHECK(has_strides(x, 60, 1, 15, 3));
   CHECK(px_tensor_has_format(x, LAST) && !px_tensor_has_format(x, PX_FORMAT_CONTIGUOUS));
   CHECK(px_tensor_is_dense(x) && px_tensor_suggest_format(x) == LAST);
 }
 
-PX_TEST(strides_of_one_channel_or_place_tell_the_format) {
-  const int64_t channel[] = {2, 1, 4, 5}, place[] = {2, 3, 1, 1}, none[] = {2, 1, 1, 1};
-  const int64_t *const sizes[] = {channel, place, none};
+PX_TEST(strides_of_size_one_dimensions_decide_the_format) {
+  const int64_t channel[] = {2, 1, 4, 5}, pixel[] = {2, 3, 1, 1}, none[] = {2, 1, 1, 1};
+  const int64_t *const sizes[] = {channel, pixel, none};
   for (int i = 0; i < 3; i++) {
     PX_SCOPED(px_tensor) last = image(sizes[i], LAST);
     PX_SCOPED(px_tensor) first = image(sizes[i], PX_FORMAT_CONTIGUOUS);
@@ -46,7 +46,7 @@ PX_TEST(strides_of_one_channel_or_place_tell_the_format) {
   }
 }
 
-PX_TEST(only_images_and_volumes_have_their_format) {
+PX_TEST(formats_require_their_rank) {
   px_tensor *t = NULL;
   FAILS(px_tensor_empty_format(&t, 3, (int64_t[]){1, 2, 3}, LAST, PX_FLOAT32, px_cpu()), PX_RUNTIME,
         "required rank 4 tensor to use channels_last format");
@@ -58,7 +58,7 @@ PX_TEST(only_images_and_volumes_have_their_format) {
   CHECK(t == NULL);
 }
 
-PX_TEST(a_tensor_in_the_format_asked_for_is_not_copied) {
+PX_TEST(a_tensor_in_the_requested_format_is_not_copied) {
   PX_SCOPED(px_tensor) x = image((int64_t[]){2, 3, 4, 5}, PX_FORMAT_CONTIGUOUS);
   PX_SCOPED(px_tensor) same = NULL;
   PX_SCOPED(px_tensor) last = NULL;
@@ -68,12 +68,12 @@ PX_TEST(a_tensor_in_the_format_asked_for_is_not_copied) {
   OK(px_contiguous_in(&last, x, "channels_last"));
   OK(px_to_format(&again, last, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, "channels_last"));
   CHECK(same == x && last != x && again == last && px_tensor_has_format(last, LAST));
-  CHECK(apart(x, last) == 0);
+  CHECK(max_difference(x, last) == 0);
   FAILS(px_contiguous_in(&none, last, "preserve_format"), PX_RUNTIME,
         "preserve memory format is unsupported by the contiguous operator");
 }
 
-PX_TEST(results_lie_as_the_first_operand_that_moves) {
+PX_TEST(results_follow_the_format_of_the_first_full_operand) {
   PX_SCOPED(px_tensor) a = image((int64_t[]){2, 3, 4, 5}, LAST);
   PX_SCOPED(px_tensor) b = image((int64_t[]){2, 3, 4, 5}, PX_FORMAT_CONTIGUOUS);
   PX_SCOPED(px_tensor) bias = image((int64_t[]){1, 3, 1, 1}, PX_FORMAT_CONTIGUOUS);
@@ -84,10 +84,10 @@ PX_TEST(results_lie_as_the_first_operand_that_moves) {
   OK(px_add(&ba, b, a, px_int(1)));
   OK(px_add(&shifted, bias, a, px_int(1)));
   CHECK(px_tensor_has_format(ab, LAST) && px_tensor_is_contiguous(ba));
-  CHECK(apart(ab, ba) == 0 && px_tensor_has_format(shifted, LAST));
+  CHECK(max_difference(ab, ba) == 0 && px_tensor_has_format(shifted, LAST));
 }
 
-PX_TEST(a_convolution_is_channels_last_where_its_weight_is) {
+PX_TEST(a_convolution_follows_a_channels_last_weight) {
   PX_SCOPED(px_tensor) x = image((int64_t[]){2, 3, 6, 5}, PX_FORMAT_CONTIGUOUS);
   PX_SCOPED(px_tensor) w = image((int64_t[]){4, 3, 3, 3}, PX_FORMAT_CONTIGUOUS);
   PX_SCOPED(px_tensor) last = NULL;
@@ -98,5 +98,5 @@ PX_TEST(a_convolution_is_channels_last_where_its_weight_is) {
   OK(px_conv2d(&plain, x, w, NULL, &one, 1, &none, 1, &one, 1, 1));
   OK(px_conv2d(&formed, x, last, NULL, &one, 1, &none, 1, &one, 1, 1));
   CHECK(px_tensor_is_contiguous(plain) && px_tensor_has_format(formed, LAST));
-  CHECK(apart(plain, formed) == 0);
+  CHECK(max_difference(plain, formed) == 0);
 }

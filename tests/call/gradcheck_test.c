@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op of the tables on its samples: gradients against differences in float64, second
-// derivatives likewise, and results in lower precision against float64. On the CPU, and on the
-// first device where there is one. GRADCHECK_OP=name in the environment: that op alone.
+// Each op of the tables on its samples: gradients and second derivatives against finite differences
+// in float64, and results in lower precision against float64. Runs on the CPU and on the first
+// device. GRADCHECK_OP=name in the environment selects one op.
 #include "samples.h"
 
 static bool chosen(int row) {
@@ -33,13 +33,13 @@ static px_status one_result(px_tensor **out, px_tensor *const *inputs, void *con
   return PX_OK;
 }
 
-// What has no derivative, neither here nor as ops: third derivatives of fused kernels, and
-// statistics beside a normalised result. And what needs a device.
-static bool lacking(const sample *s) {
+// True if the last error is a known missing derivative (third derivatives of fused kernels,
+// statistics returned with a normalised result), or the sample needs another device.
+static bool is_known_to_lack(const sample *s) {
   if (sample_is_for_another(s)) return px_error_clear(), true;
   static const char *const known[] = {
       "derivative for aten::gelu_backward_twice is not implemented",
-      "Unsupported dtype Half",  // of Fourier transforms
+      "Unsupported dtype Half",  // Fourier transforms
       "derivative for aten::heaviside is not implemented",
       "derivative for aten::nextafter is not implemented",
       "derivative for aten::scatter is not implemented",
@@ -79,7 +79,7 @@ static bool report(const sample *s, const char *what, int result) {
   return false;
 }
 
-static int ask_for_gradients(sample *s) {
+static int require_gradients(sample *s) {
   int count = 0;
   for (int k = 0; k < s->tensor_count; k++) {
     if (!s->smooth[k]) continue;
@@ -92,13 +92,13 @@ static int ask_for_gradients(sample *s) {
 typedef px_status (*checker)(px_status (*fn)(px_tensor **, px_tensor *const *, void *), void *, int,
                              px_tensor *const *, double, double, double);
 
-// Checks each result that has a gradient; counts those.
+// Checks each differentiable result. Adds their number to `checked`.
 static bool check_sample(sample *s, checker check, const char *what, int *checked) {
   px_tensor *results[SAMPLE_RESULTS] = {0};
   int count = 0;
   bool fine = true, differentiable[SAMPLE_RESULTS];
   if (sample_call(s, s->tensors, results, &count) != PX_OK)
-    return lacking(s) || report(s, "the call", 0);
+    return is_known_to_lack(s) || report(s, "the call", 0);
   for (int k = 0; k < count; k++) {
     differentiable[k] = results[k] && px_tensor_requires_grad(results[k]);
     px_release(results[k]);
@@ -109,16 +109,16 @@ static bool check_sample(sample *s, checker check, const char *what, int *checke
     px_status status = check(one_result, &w, s->tensor_count, s->tensors, 1e-6, 2e-5, 1e-3);
     if (status == PX_OK)
       ++*checked;
-    else if (!lacking(s))
+    else if (!is_known_to_lack(s))
       fine = report(s, what, k);
   }
   return fine;
 }
 
-// Draws around a mean and counts of successes are constants, as in PyTorch, although they move with
-// their parameters; a draw of the gamma distribution has the gradient that keeps its rank, and not
-// that of the way to it.
-static bool counts_as_constant(const sample *s) {
+// Samplers of a distribution are constants with respect to their parameters, as in PyTorch,
+// although finite differences see the draws move. The gradient of _standard_gamma is taken at a
+// fixed quantile, not along the path of the sampler, so finite differences do not apply.
+static bool is_sampler(const sample *s) {
   static const char *const draws[] = {"normal_", "binomial", "_standard_gamma"};
   bool found = false;
   for (size_t i = 0; i < sizeof draws / sizeof *draws; i++)
@@ -134,7 +134,7 @@ static int check_all(checker check, const char *what) {
       sample s;
       if (!chosen(i)) continue;
       sample_open(&s, i, PX_FLOAT64, devices[d]);
-      if (s.op->grad_mask && !counts_as_constant(&s) && ask_for_gradients(&s))
+      if (s.op->grad_mask && !is_sampler(&s) && require_gradients(&s))
         failed += !check_sample(&s, check, what, &checked);
       sample_close(&s);
     }
@@ -163,8 +163,8 @@ static double product(px_tensor *const *a, px_tensor *const *b, int count) {
   return sum;
 }
 
-// Numbers for what flows: some, all different.
-static px_tensor *some_like(px_tensor *t, double first) {
+// Returns distinct values of the shape of `t`.
+static px_tensor *distinct_values_like(px_tensor *t, double first) {
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) steps = NULL;
@@ -182,42 +182,43 @@ static px_tensor *some_like(px_tensor *t, double first) {
   return out;
 }
 
-enum { FLOWS = SAMPLE_TENSORS + SAMPLE_RESULTS };
-typedef struct flows {
+enum { MAX_TENSORS = SAMPLE_TENSORS + SAMPLE_RESULTS };
+typedef struct flow_tensors {
   int inputs, outputs;
-  px_tensor *in[FLOWS], *out[FLOWS], *tangents[FLOWS], *weights[FLOWS];
-} flows;
+  px_tensor *in[MAX_TENSORS], *out[MAX_TENSORS], *tangents[MAX_TENSORS], *weights[MAX_TENSORS];
+} flow_tensors;
 
-// The tangents are the transpose of the gradients: with any tangents and weights, the products of
-// weights with what tangents give, and of tangents with what weights give, are equal.
-static px_status transposed(const flows *f, bool *same) {
-  px_tensor *changes[FLOWS] = {0}, *grads[FLOWS] = {0};
-  PX_TRY(px_jvp(changes, f->outputs, f->out, f->inputs, f->in, f->tangents, false));
+// Reverse mode is the transpose of forward mode: dot(weights, J tangents) equals dot(J^T weights,
+// tangents).
+static px_status products_agree(const flow_tensors *f, bool *same) {
+  px_tensor *output_tangents[MAX_TENSORS] = {0}, *grads[MAX_TENSORS] = {0};
+  PX_TRY(px_jvp(output_tangents, f->outputs, f->out, f->inputs, f->in, f->tangents, false));
   px_status status =
       px_grad(grads, f->outputs, f->out, f->weights, f->inputs, f->in, true, false, true);
   if (status == PX_OK) {
-    double forth = product(f->weights, changes, f->outputs);
-    double back = product(f->tangents, grads, f->inputs);
-    *same = fabs(forth - back) <= 1e-9 * (1 + fabs(back)) || (isnan(forth) && isnan(back));
+    double forward = product(f->weights, output_tangents, f->outputs);
+    double backward = product(f->tangents, grads, f->inputs);
+    *same = fabs(forward - backward) <= 1e-9 * (1 + fabs(backward)) ||
+            (isnan(forward) && isnan(backward));
   }
-  for (int i = 0; i < FLOWS; i++) px_release(changes[i]), px_release(grads[i]);
+  for (int i = 0; i < MAX_TENSORS; i++) px_release(output_tangents[i]), px_release(grads[i]);
   return status;
 }
 
 static bool check_tangents(sample *s, px_tensor *const *results, int count, int *checked) {
-  flows f = {0};
+  flow_tensors f = {0};
   bool same = true;
   for (int k = 0; k < s->tensor_count; k++)
     if (s->tensors[k] && px_tensor_requires_grad(s->tensors[k])) f.in[f.inputs++] = s->tensors[k];
   for (int k = 0; k < count; k++)
     if (results[k] && px_tensor_requires_grad(results[k])) f.out[f.outputs++] = results[k];
-  for (int i = 0; i < f.inputs; i++) f.tangents[i] = some_like(f.in[i], 0.3);
-  for (int i = 0; i < f.outputs; i++) f.weights[i] = some_like(f.out[i], 0.7);
-  px_status status = f.outputs ? transposed(&f, &same) : PX_OK;
-  bool fine = status == PX_OK ? same : lacking(s) || report(s, "the tangent", 0);
+  for (int i = 0; i < f.inputs; i++) f.tangents[i] = distinct_values_like(f.in[i], 0.3);
+  for (int i = 0; i < f.outputs; i++) f.weights[i] = distinct_values_like(f.out[i], 0.7);
+  px_status status = f.outputs ? products_agree(&f, &same) : PX_OK;
+  bool fine = status == PX_OK ? same : is_known_to_lack(s) || report(s, "the tangent", 0);
   if (!same) fprintf(stderr, "%s(%s): tangents are not the transpose\n", s->op_name, s->text);
   *checked += status == PX_OK && f.outputs;
-  for (int i = 0; i < FLOWS; i++) px_release(f.tangents[i]), px_release(f.weights[i]);
+  for (int i = 0; i < MAX_TENSORS; i++) px_release(f.tangents[i]), px_release(f.weights[i]);
   return fine;
 }
 
@@ -225,7 +226,7 @@ static bool check_forward(sample *s, int *checked) {
   px_tensor *results[SAMPLE_RESULTS] = {0};
   int count = 0;
   if (sample_call(s, s->tensors, results, &count) != PX_OK)
-    return lacking(s) || report(s, "the call", 0);
+    return is_known_to_lack(s) || report(s, "the call", 0);
   bool fine = check_tangents(s, results, count, checked);
   for (int k = 0; k < count; k++) px_release(results[k]);
   return fine;
@@ -237,7 +238,7 @@ PX_TEST(tangents_of_all_ops) {
     sample s;
     if (!chosen(i)) continue;
     sample_open(&s, i, PX_FLOAT64, px_cpu());
-    if (s.op->grad_mask && ask_for_gradients(&s)) failed += !check_forward(&s, &checked);
+    if (s.op->grad_mask && require_gradients(&s)) failed += !check_forward(&s, &checked);
     sample_close(&s);
   }
   fprintf(stderr, "tangents: %d calls checked, %d samples failed\n", checked, failed);
@@ -289,9 +290,9 @@ static bool compare_precision(sample *low, sample *high, double tolerance) {
   px_tensor *a[SAMPLE_RESULTS] = {0}, *b[SAMPLE_RESULTS] = {0};
   int n = 0, m = 0;
   if (sample_call(high, high->tensors, b, &m) != PX_OK)
-    return lacking(high) || report(high, "the call", 0);
+    return is_known_to_lack(high) || report(high, "the call", 0);
   bool called = sample_call(low, low->tensors, a, &n) == PX_OK;
-  bool fine = called ? n == m : lacking(low) || report(low, "the call", 0);
+  bool fine = called ? n == m : is_known_to_lack(low) || report(low, "the call", 0);
   for (int k = 0; k < n && fine && called; k++)
     if (a[k] && px_dtype_is_float(px_tensor_dtype(a[k])))
       fine = same_result(low, a[k], b[k], tolerance);
@@ -309,7 +310,7 @@ static int compare_all(px_dtype dtype, double tolerance) {
       if (!chosen(i)) continue;
       sample_open(&low, i, dtype, devices[d]);
       sample_open(&high, i, PX_FLOAT64, px_cpu());
-      // Random numbers and uninitialised memory need not agree.
+      // Random numbers and uninitialised memory differ.
       bool random = (low.op->flags & PX_OP_RANDOM) || !strncmp(low.op_name, "empty", 5) ||
                     !strncmp(low.op_name, "new_empty", 9);
       if (!random) failed += !compare_precision(&low, &high, tolerance);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picking by index and mask, joining and rearranging: elements, gradients, texts.
+// Indexing by tensors and masks, concatenation and rearrangement: elements, gradients, error texts.
 #include "test.h"
 
 #include "ops_help.h"
@@ -15,7 +15,7 @@ static void backward_of_sum(px_tensor *y) {
   OK(px_backward(1, &sum, NULL, false, false));
 }
 
-PX_TEST(rows_are_picked_and_get_their_gradients) {
+PX_TEST(index_selects_rows_and_accumulates_gradients) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_tensor) i = longs(3, 1, 1, -2);
   PX_SCOPED(px_tensor) y = NULL;
@@ -41,7 +41,7 @@ PX_TEST(index_tensors_broadcast) {
   IS(y, 2, 2., 3.);
 }
 
-PX_TEST(index_tensors_apart_come_first) {
+PX_TEST(separated_index_tensors_move_to_the_front) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) i = longs(5, 0, 1, 0, 1, 0);
@@ -64,7 +64,7 @@ PX_TEST(a_mask_is_an_index) {
   IS(px_tensor_grad(m), 6, 0., 0., 0., 1., 1., 1.);
 }
 
-PX_TEST(bad_indices_are_named_and_change_nothing) {
+PX_TEST(invalid_indices_are_named_and_change_nothing) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) i = longs(2, 0, 5);
   PX_SCOPED(px_tensor) nine = floats(1, 9.);
@@ -79,7 +79,7 @@ PX_TEST(bad_indices_are_named_and_change_nothing) {
         "tensors used as indices must be long, int, byte or bool tensors");
 }
 
-PX_TEST(shapes_of_indices_that_do_not_fit_are_named) {
+PX_TEST(mismatched_index_shapes_are_named) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) i = longs(2, 0, 1);
   PX_SCOPED(px_tensor) j = longs(3, 0, 1, 2);
@@ -89,7 +89,7 @@ PX_TEST(shapes_of_indices_that_do_not_fit_are_named) {
         "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]");
 }
 
-PX_TEST(puts_add_or_replace) {
+PX_TEST(index_put_accumulates_or_replaces) {
   PX_SCOPED(px_tensor) x = floats(3, 0., 0., 0.);
   PX_SCOPED(px_tensor) i = longs(3, 0, 2, 2);
   PX_SCOPED(px_tensor) v = floats(3, 1., 2., 3.);
@@ -100,7 +100,7 @@ PX_TEST(puts_add_or_replace) {
   IS(x, 3, 1., 0., 3.);
 }
 
-PX_TEST(gather_and_scatter_are_opposites) {
+PX_TEST(the_gradient_of_gather_scatters) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_tensor) flat = longs(4, 2, 0, 1, 1);
   PX_SCOPED(px_tensor) i = NULL;
@@ -113,7 +113,7 @@ PX_TEST(gather_and_scatter_are_opposites) {
   IS(px_tensor_grad(m), 6, 1., 0., 1., 0., 2., 0.);
 }
 
-PX_TEST(index_add_scales) {
+PX_TEST(index_add_scales_by_alpha) {
   PX_SCOPED(px_tensor) x = floats(3, 1., 1., 1.);
   PX_SCOPED(px_tensor) i = longs(2, 2, 2);
   PX_SCOPED(px_tensor) v = floats(2, 1., 2.);
@@ -121,7 +121,7 @@ PX_TEST(index_add_scales) {
   IS(x, 3, 1., 1., 7.);
 }
 
-PX_TEST(index_add_scales_whole_numbers_by_whole_numbers) {
+PX_TEST(index_add_truncates_alpha_for_integers) {
   PX_SCOPED(px_tensor) x = longs(3, 1, 1, 1);
   PX_SCOPED(px_tensor) i = longs(2, 2, 2);
   PX_SCOPED(px_tensor) v = longs(2, 1, 2);
@@ -132,7 +132,7 @@ PX_TEST(index_add_scales_whole_numbers_by_whole_numbers) {
         "value cannot be converted to type int64_t without overflow");
 }
 
-PX_TEST(nonzero_gives_a_row_each) {
+PX_TEST(nonzero_returns_a_row_per_element) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) n = NULL;
   OK(px_nonzero(&n, m));
@@ -151,7 +151,7 @@ PX_TEST(masked_select_has_a_gradient) {
   IS(px_tensor_grad(m), 6, 1., 1., 0., 0., 0., 0.);
 }
 
-PX_TEST(cat_joins_and_parts_its_gradient) {
+PX_TEST(cat_splits_its_gradient) {
   PX_SCOPED(px_tensor) a = leaf();
   PX_SCOPED(px_tensor) b = leaf();
   PX_SCOPED(px_tensor) y = NULL;
@@ -164,7 +164,8 @@ PX_TEST(cat_joins_and_parts_its_gradient) {
   IS(px_tensor_grad(b), 6, 0., 2., 4., 6., 8., 10.);
 }
 
-// Thirty tensors of one to four columns; where one has gaps, all are copied one by one.
+// Thirty tensors of one to four columns. `gaps` makes one of them non-contiguous, so that all are
+// copied one by one.
 static void join_many(px_dtype dtype, bool gaps) {
   enum { MANY = 30, ROWS = 3, COLUMNS = 73 };
   px_tensor *parts[MANY];
@@ -189,12 +190,12 @@ static void join_many(px_dtype dtype, bool gaps) {
                 (size_t)(ROWS * COLUMNS) * px_dtype_size(dtype)));
   for (int k = 0; k < MANY; k++) px_release(parts[k]);
 }
-PX_TEST(rows_of_many_tensors_are_joined) {
+PX_TEST(cat_of_many_tensors) {
   static const px_dtype dtypes[] = {PX_UINT8, PX_INT16, PX_FLOAT32, PX_INT64, PX_COMPLEX64};
   for (int i = 0; i < 5 * 2; i++) join_many(dtypes[i % 5], i >= 5);
 }
 
-PX_TEST(cat_and_stack_say_what_does_not_fit) {
+PX_TEST(cat_and_stack_name_mismatched_sizes) {
   PX_SCOPED(px_tensor) a = matrix();
   PX_SCOPED(px_tensor) b = floats(2, 1., 2.);
   PX_SCOPED(px_tensor) c = floats(3, 1., 2., 3.);
@@ -229,7 +230,7 @@ PX_TEST(repeat_has_a_gradient) {
   IS(px_tensor_grad(m), 6, 6., 6., 6., 6., 6., 6.);
 }
 
-PX_TEST(triangles) {
+PX_TEST(tril_and_triu) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) y = NULL;
   OK(px_tril(&y, m, 0));
@@ -241,7 +242,7 @@ PX_TEST(triangles) {
   IS(m, 6, 0., 0., 0., 3., 0., 0.);
 }
 
-PX_TEST(embedding_looks_up_and_adds_up) {
+PX_TEST(embedding_selects_rows_and_accumulates_their_gradient) {
   PX_SCOPED(px_tensor) w = leaf();
   PX_SCOPED(px_tensor) i = longs(3, 1, 0, 1);
   PX_SCOPED(px_tensor) y = NULL;
@@ -254,8 +255,8 @@ PX_TEST(embedding_looks_up_and_adds_up) {
   FAILS(px_embedding(&none, bad, w, NULL), PX_INDEX, "index out of range in self");
 }
 
-PX_TEST(softmax_of_what_a_sparse_tensor_has) {
-  PX_SCOPED(px_tensor) flat = longs(6, 0, 0, 1, 1, 0, 1);  // the places (0, 1), (0, 0) and (1, 1)
+PX_TEST(sparse_softmax_of_stored_elements) {
+  PX_SCOPED(px_tensor) flat = longs(6, 0, 0, 1, 1, 0, 1);  // indices (0, 1), (0, 0) and (1, 1)
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) y = NULL;
@@ -275,7 +276,7 @@ PX_TEST(softmax_of_what_a_sparse_tensor_has) {
   FAILS(px_sparse_softmax(&none, at, flat, size, 2, 0), PX_RUNTIME, "for each of the 3 columns");
 }
 
-PX_TEST(counting) {
+PX_TEST(bincount_and_one_hot) {
   PX_SCOPED(px_tensor) x = longs(4, 1, 3, 1, 0);
   PX_SCOPED(px_tensor) y = NULL;
   OK(px_bincount(&y, x, NULL, 0));
@@ -285,7 +286,7 @@ PX_TEST(counting) {
   SHAPE(y, 2, 4, 4);
 }
 
-PX_TEST(padding_surrounds_and_cuts) {
+PX_TEST(positive_pads_extend_and_negative_pads_crop) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) edges = NULL;
@@ -312,7 +313,7 @@ PX_TEST(pads_at_the_ends_of_int64_are_refused) {
   FAILS(px_constant_pad_nd(&none, m, grown, 2, px_int(0)), PX_RUNTIME, "is too large");
 }
 
-PX_TEST(long_dimensions_are_padded_by_what_is_at_their_edges) {
+PX_TEST(padding_modes_of_long_rows) {
   static const char *const modes[] = {"reflect", "replicate", "circular"};
   static const int64_t pads[][2] = {{3, 4}, {0, 2}, {5, 0}, {9, 9}};
   PX_SCOPED(px_tensor) x = NULL;
@@ -334,14 +335,14 @@ PX_TEST(long_dimensions_are_padded_by_what_is_at_their_edges) {
       }
     }
 }
-// The place of a padded dimension that place i of the result comes from.
+// Returns the source index of index i in a padded dimension of size `size`.
 static int64_t source(int mode, int64_t i, int64_t size) {
   if (mode == 0) return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
   if (mode == 1) return i < 0 ? 0 : i >= size ? size - 1 : i;
   return (i + size) % size;
 }
 enum { IMAGES = 2, PLANES = 3, HIGH = 4, WIDE = 6 };
-// Of images whose elements are numbered.
+// Compares a padded image of numbered elements with the source of each pixel.
 static bool is_padded(px_tensor *x, const int64_t *pad, int mode) {
   static const char *const modes[] = {"reflect", "replicate", "circular"};
   PX_SCOPED(px_tensor) padded = NULL;
@@ -357,27 +358,27 @@ static bool is_padded(px_tensor *x, const int64_t *pad, int mode) {
   }
   return fine;
 }
-// Images lie by rows, channels_last and turned; a negative pad cuts.
-PX_TEST(images_are_padded_in_all_dimensions_wherever_their_elements_lie) {
+// Images in row-major, channels_last and transposed layout. A negative pad crops.
+PX_TEST(padding_modes_of_images_in_any_layout) {
   static const int64_t pads[][4] = {{2, 1, 1, 2}, {0, 0, 2, 0}, {3, 3, 0, 0}, {-1, 2, 1, -2}};
   px_tensor *x[3] = {NULL};
   PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) channels_last = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   OK(px_arange(&all, px_int(0), px_int(IMAGES * PLANES * HIGH * WIDE), px_int(1), PX_INT16,
                PX_DEVICE_NONE, false, false));
   OK(px_reshape(&x[0], all, (int64_t[]){IMAGES, PLANES, HIGH, WIDE}, 4));
   OK(px_clone(&x[1], x[0], "channels_last"));
-  OK(px_transpose(&lying, x[0], 2, 3));
-  OK(px_clone(&turned, lying, "contiguous_format"));
-  OK(px_transpose(&x[2], turned, 2, 3));
+  OK(px_transpose(&channels_last, x[0], 2, 3));
+  OK(px_clone(&transposed, channels_last, "contiguous_format"));
+  OK(px_transpose(&x[2], transposed, 2, 3));
   for (int i = 0; i < 3; i++) {
     for (int k = 0; k < 3 * 4; k++)
       if (k % 3 < 2 || pads[k / 3][0] >= 0) CHECK(is_padded(x[i], pads[k / 3], k % 3));
     px_release(x[i]);
   }
 }
-PX_TEST(a_pad_that_is_too_large_is_told_with_the_sizes_of_the_input) {
+PX_TEST(a_too_large_pad_is_named_with_the_input_sizes) {
   PX_SCOPED(px_tensor) x = NULL;
   px_tensor *none = NULL;
   OK(px_zeros(&x, (int64_t[]){1, 2, 3, 4}, 4, PX_FLOAT32, PX_DEVICE_NONE, false, false));

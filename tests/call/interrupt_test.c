@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long calls end early when the thread's check says so, at any moment; nothing is lost, and the
-// next call is right. On the CPU and on simulated devices.
+// Interrupts: long calls end early when the thread's check fails, at any time. Nothing leaks and
+// the next call is right. On the CPU and on simulated devices.
 #include "devices.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { PAUSE_US = 120 * 1000 };  // longer than any between two questions
+enum { PAUSE_US = 120 * 1000 };  // longer than the interval between two polls of the check
 
-static int asked;
-static bool ends;
+static int polls;
+static bool interrupted;
 static px_status check(void) {
-  asked++;
-  if (!ends) return PX_OK;
+  polls++;
+  if (!interrupted) return PX_OK;
   return px_error_set(PX_STOP, 0, __FILE__, __LINE__, __func__, "that is enough");
 }
 
@@ -23,27 +23,27 @@ static px_tensor *ones(int64_t n, px_device device, bool requires_grad) {
   return t;
 }
 
-static atomic_bool goes;
-static void rest(void *unused) {
-  for (int i = 0; i < 1000 && !goes; i++) usleep(10 * 1000);
+static atomic_bool unblocked;
+static void block_until_unblocked(void *unused) {
+  for (int i = 0; i < 1000 && !unblocked; i++) usleep(10 * 1000);
 }
 
-// A stream that rests until `goes`.
-static px_stream *resting(void) {
+// Returns a stream blocked until `unblocked` is set.
+static px_stream *blocked_stream(void) {
   px_stream *stream = NULL;
-  goes = false;
+  unblocked = false;
   simulate(2);
   setenv("PHLOX_SIM_MODE", "threads", 1);
   OK(px_stream_default(&stream, px_cuda(0)));
-  OK(px_stream_host_call(stream, rest, NULL));
-  ends = true;
+  OK(px_stream_host_call(stream, block_until_unblocked, NULL));
+  interrupted = true;
   px_interrupt_set_check(check);
   return stream;
 }
 
-static void goes_on(void) {
-  ends = false;
-  goes = true;
+static void resume(void) {
+  interrupted = false;
+  unblocked = true;
   OK(px_device_synchronize(0));
   PX_SCOPED(px_tensor) x = ones(2, px_cuda(0), false);
   PX_SCOPED(px_tensor) sum = NULL;
@@ -53,15 +53,15 @@ static void goes_on(void) {
   CHECK_EQ(px_scalar_float(value), 4);
 }
 
-PX_TEST(a_wait_for_a_device_ends_when_the_program_wants) {
-  (void)resting();
+PX_TEST(an_interrupt_ends_a_device_wait) {
+  (void)blocked_stream();
   FAILS(px_device_synchronize(0), PX_STOP, "that is enough");
-  CHECK(asked >= 1);
-  goes_on();
+  CHECK(polls >= 1);
+  resume();
 }
 
-PX_TEST(waits_for_streams_events_and_numbers_end_too) {
-  px_stream *stream = resting();
+PX_TEST(an_interrupt_ends_waits_for_streams_events_and_copies) {
+  px_stream *stream = blocked_stream();
   PX_SCOPED(px_event) event = NULL;
   PX_SCOPED(px_tensor) x = ones(2, px_cuda(0), false);
   PX_SCOPED(px_tensor) one = NULL;
@@ -75,12 +75,12 @@ PX_TEST(waits_for_streams_events_and_numbers_end_too) {
   FAILS(px_event_synchronize(event), PX_STOP, "that is enough");
   usleep(PAUSE_US);
   FAILS(px_to(&host, x, PX_DTYPE_NONE, px_cpu(), false, false), PX_STOP, "that is enough");
-  goes_on();
+  resume();
   OK(px_tensor_read(x, data, 4 * sizeof(float)));
 }
 
-PX_TEST(a_copy_to_pinned_memory_that_was_not_waited_for_keeps_it) {
-  (void)resting();
+PX_TEST(an_interrupted_copy_keeps_its_pinned_memory) {
+  (void)blocked_stream();
   PX_SCOPED(px_tensor) x = ones(64, px_cuda(0), false);
   PX_SCOPED(px_tensor) cpu = ones(64, px_cpu(), false);
   PX_SCOPED(px_tensor) pinned = NULL;
@@ -88,73 +88,73 @@ PX_TEST(a_copy_to_pinned_memory_that_was_not_waited_for_keeps_it) {
   FAILS(px_copy_(pinned, x, false), PX_STOP, "that is enough");
   px_release(pinned);
   pinned = NULL;
-  ends = false;
+  interrupted = false;
   OK(px_pin_memory(&pinned, cpu));
   OK(px_mul_scalar_(pinned, px_float(5)));
-  goes_on();
-  PX_SCOPED(px_tensor) least = NULL;
+  resume();
+  PX_SCOPED(px_tensor) minimum = NULL;
   px_scalar value;
-  OK(px_amin(&least, pinned, NULL, 0, false));
-  OK(px_tensor_item(&value, least));
+  OK(px_amin(&minimum, pinned, NULL, 0, false));
+  OK(px_tensor_item(&value, minimum));
   CHECK_EQ(px_scalar_float(value), 5);
 }
 
-static void *soon(void *unused) {
+static void *unblock_later(void *unused) {
   usleep(400 * 1000);
-  goes = true;
+  unblocked = true;
   return NULL;
 }
 
-PX_TEST(a_check_that_agrees_ends_nothing) {
+PX_TEST(a_passing_check_does_not_interrupt) {
   pthread_t other;
-  (void)resting();
-  ends = false;
-  CHECK(!pthread_create(&other, NULL, soon, NULL));
+  (void)blocked_stream();
+  interrupted = false;
+  CHECK(!pthread_create(&other, NULL, unblock_later, NULL));
   OK(px_device_synchronize(0));
   CHECK(!pthread_join(other, NULL));
-  CHECK(asked >= 2);
+  CHECK(polls >= 2);
 }
 
-PX_TEST(other_threads_and_held_calls_are_not_asked) {
-  (void)resting();
+PX_TEST(other_threads_and_held_calls_do_not_poll) {
+  (void)blocked_stream();
   px_interrupt_hold(true);
-  goes = true;
+  unblocked = true;
   CHECK(!px_interrupt_wanted());
   OK(px_device_synchronize(0));
   px_interrupt_hold(false);
-  CHECK(px_interrupt_wanted() && !asked);
+  CHECK(px_interrupt_wanted() && !polls);
   px_interrupt_set_check(NULL);
   CHECK(!px_interrupt_wanted());
 }
 
-// Whether a question right after one that was answered is left out. The machine may be busy for
-// longer than the pause between two questions, so one of many tries is enough.
-static bool asks_seldom(void) {
+// True if a poll right after an answered poll skips the check. The machine may stall for longer
+// than the poll interval, so one of many tries is enough.
+static bool polls_are_throttled(void) {
   for (int i = 0; i < 100; i++) {
-    int before = asked;
-    if (px_interrupt_poll() == PX_OK && asked == before) return true;
+    int before = polls;
+    if (px_interrupt_poll() == PX_OK && polls == before) return true;
   }
   return false;
 }
 
-PX_TEST(a_long_function_of_the_program_asks_and_waits_likewise) {
+PX_TEST(user_functions_poll_and_wait) {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t never = PTHREAD_COND_INITIALIZER;
   PX_SCOPED(px_tensor) x = ones(2, px_cpu(), false);
   PX_SCOPED(px_tensor) y = NULL;
   px_interrupt_set_check(check);
-  ends = true;
+  interrupted = true;
   FAILS(px_interrupt_poll(), PX_STOP, "that is enough");
-  CHECK(asks_seldom());
-  int before = asked;
+  CHECK(polls_are_throttled());
+  int before = polls;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < 10 && !px_interrupt_due(); i++) px_interrupt_wait(&never, &mutex);
   pthread_mutex_unlock(&mutex);
-  CHECK(px_interrupt_due() && px_interrupt_due());  // as a kernel does
-  CHECK_EQ(asked, before + 1);
+  CHECK(px_interrupt_due() && px_interrupt_due());  // as in a kernel
+  CHECK_EQ(polls, before + 1);
   FAILS(px_sin(&y, x), PX_STOP, "that is enough");
   usleep(PAUSE_US);
-  ends = false;
+  interrupted = false;
   CHECK(!px_interrupt_due());
   OK(px_sin(&y, x));
 }
@@ -165,7 +165,7 @@ static px_status slow_hook(px_tensor **out, px_tensor *grad, void *context) {
   return PX_OK;
 }
 
-// x -> x + x -> ... with a slow hook at each.
+// x -> x + x -> ... with a slow hook at each node.
 static px_status slow_backward(px_device device, int *hooks) {
   PX_SCOPED(px_tensor) x = ones(2, device, true);
   PX_SCOPED(px_tensor) y = NULL;
@@ -183,23 +183,23 @@ static px_status slow_backward(px_device device, int *hooks) {
   return px_backward(1, &sum, NULL, false, false);
 }
 
-PX_TEST(backward_ends_between_nodes) {
+PX_TEST(an_interrupt_ends_backward_between_nodes) {
   simulate(1);
   px_interrupt_set_check(check);
   for (int i = 0; i < 2; i++) {
     int hooks = 0;
     int64_t before = px_live_objects(NULL);
-    ends = true;
+    interrupted = true;
     FAILS(slow_backward(i ? px_cuda(0) : px_cpu(), &hooks), PX_STOP, "that is enough");
     CHECK(hooks < 24);
     CHECK_EQ(px_live_objects(NULL), before);
-    ends = false, hooks = 0;
+    interrupted = false, hooks = 0;
     OK(slow_backward(px_cpu(), &hooks));
     CHECK_EQ(hooks, 32);
   }
 }
 
-// ---- kernels of the CPU; tests/fault/kernels.c ends each kind of them at each question
+// ---- CPU kernels; tests/fault/kernels.c interrupts each kind of them at each poll
 static px_tensor *matrix;
 
 static px_status sines(void) {
@@ -212,8 +212,8 @@ static px_status square(void) {
 }
 static px_status sorted(void) {
   PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
-  return px_sort(&values, &places, matrix, 0, true, false);
+  PX_SCOPED(px_tensor) indices = NULL;
+  return px_sort(&values, &indices, matrix, 0, true, false);
 }
 static px_status zeros(void) {
   PX_SCOPED(px_tensor) result = NULL;
@@ -222,11 +222,11 @@ static px_status zeros(void) {
 }
 static void kernel_ends(px_status (*call)(void)) {
   int64_t before = px_live_objects(NULL);
-  ends = true;
+  interrupted = true;
   usleep(PAUSE_US);
   FAILS(call(), PX_STOP, "that is enough");
   CHECK_EQ(px_live_objects(NULL), before);
-  ends = false;
+  interrupted = false;
   OK(call());
   CHECK_EQ(px_live_objects(NULL), before);
 }
@@ -235,7 +235,7 @@ static float *numbers;
 static px_status read_all(void) {
   return px_tensor_read(matrix, numbers, (size_t)px_tensor_numel(matrix) * sizeof *numbers);
 }
-PX_TEST(copies_of_much_memory_end_between_pieces) {
+PX_TEST(an_interrupt_ends_large_copies_between_chunks) {
   matrix = ones(1500, px_cpu(), false);
   numbers = calloc((size_t)px_tensor_numel(matrix), sizeof *numbers);
   CHECK(numbers);
@@ -245,7 +245,7 @@ PX_TEST(copies_of_much_memory_end_between_pieces) {
   free(numbers);
 }
 
-PX_TEST(large_kernels_of_the_cpu_end_between_steps) {
+PX_TEST(an_interrupt_ends_large_cpu_kernels_between_steps) {
   px_status (*const calls[])(void) = {sines, square, sorted, zeros};
   matrix = ones(1000, px_cpu(), false);
   px_interrupt_set_check(check);

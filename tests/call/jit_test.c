@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code for one element: what C++ would compute, of all elements, on the CPU and on simulated
-// devices.
+// User code for one element: all elements get the values that C++ computes. On the CPU and on
+// simulated devices.
 #include "../faults.h"
 #include "ops_help.h"
 
 #define ONE "template <typename T> T f(T x"
 
-// The code called with x and y; y may be NULL.
+// Calls the code with x and y. y may be NULL.
 static px_tensor *call(const char *code, px_tensor *x, px_tensor *y) {
   px_tensor *args[] = {x, y}, *out = NULL;
   OK(px_jit_call(&out, 1, code, args, y ? 2 : 1));
@@ -27,7 +27,7 @@ PX_TEST(an_expression_is_computed_for_each_element) {
   CHECK(px_tensor_dtype(out) == PX_FLOAT32);
 }
 
-PX_TEST(operators_bind_as_in_c) {
+PX_TEST(operator_precedence_is_that_of_c) {
   PX_SCOPED(px_tensor) x = longs(2, 7, -7);
   PX_SCOPED(px_tensor)
   out = call(ONE ") { return x / 2 + x % 4 * 10 - (x & 3) + (1 << 2 + 1); }", x, NULL);
@@ -35,7 +35,7 @@ PX_TEST(operators_bind_as_in_c) {
   CHECK(px_tensor_dtype(out) == PX_INT64);
 }
 
-PX_TEST(branches_run_where_their_condition_holds) {
+PX_TEST(branches_apply_per_element) {
   static const char *code = ONE
       ") {\n"
       "  T y = 0;  // by parts\n"
@@ -48,7 +48,7 @@ PX_TEST(branches_run_where_their_condition_holds) {
   IS(out, 4, -1., 2., 23., 100.);
 }
 
-PX_TEST(all_places_may_return_from_branches) {
+PX_TEST(branches_may_return_for_all_elements) {
   PX_SCOPED(px_tensor) x = floats(2, -1., 1.);
   PX_SCOPED(px_tensor)
   out = call(ONE ") { if (x > 0) return x; else return 5; x = 9; return x; }", x, NULL);
@@ -61,7 +61,7 @@ PX_TEST(a_function_calls_another) {
       ") { auto z = twice<T>(x, x); return ::fmax(z, std::sqrt(T(16))); }";
   PX_SCOPED(px_tensor) x = floats(2, 1., 3.);
   PX_SCOPED(px_tensor) out = NULL;
-  // `U c(a)` is no declaration that is taken: it is said so.
+  // `U c(a)` is an unsupported declaration, and the error says so.
   FAILS(px_jit_call(&out, 1, code, &x, 1), PX_RUNTIME, "twice, line 1: expected ';', not '('");
 }
 
@@ -74,7 +74,7 @@ PX_TEST(functions_of_the_code_and_of_cmath) {
   IS(out, 2, 4., 6.);
 }
 
-PX_TEST(types_are_those_of_the_template_and_their_casts) {
+PX_TEST(types_follow_the_template_and_casts) {
   PX_SCOPED(px_tensor) x = floats(2, 1.75, -1.75);
   PX_SCOPED(px_tensor)
   out = call(ONE ") { int a = x; bool b = a; return (T)a + static_cast<double>(b) + (x > 0) + b; }",
@@ -82,7 +82,7 @@ PX_TEST(types_are_those_of_the_template_and_their_casts) {
   IS(out, 2, 4., 1.);
 }
 
-PX_TEST(numbers_are_arguments) {
+PX_TEST(scalars_are_arguments) {
   PX_SCOPED(px_tensor) x = longs(2, 1, 2);
   PX_SCOPED(px_tensor) alpha = NULL;
   OK(px_tensor_from_scalar(&alpha, px_float(2.5)));
@@ -99,7 +99,7 @@ PX_TEST(tensors_are_promoted_and_broadcast) {
   CHECK(px_tensor_dtype(out) == PX_FLOAT32 && px_tensor_is_contiguous(out));
 }
 
-PX_TEST(results_by_reference_share_no_memory) {
+PX_TEST(results_by_reference_do_not_alias) {
   static const char *code =
       "template <typename T> void f(T x, T& a, T& b) { a = x; b = a; if (x > 1) b = 0; a = b; }";
   PX_SCOPED(px_tensor) x = floats(2, 1., 2.);
@@ -112,7 +112,7 @@ PX_TEST(results_by_reference_share_no_memory) {
   IS(x, 2, 1., 2.);
 }
 
-PX_TEST(what_is_not_run_divides_by_nothing) {
+PX_TEST(a_branch_not_taken_does_not_divide_by_zero) {
   PX_SCOPED(px_tensor) x = longs(3, 0, 2, -4);
   PX_SCOPED(px_tensor) out = call(ONE ") { return x == 0 ? 0 : 8 / x; }", x, NULL);
   IS(out, 3, 0., 4., -2.);
@@ -125,14 +125,14 @@ PX_TEST(results_have_no_gradient) {
   CHECK(!px_tensor_requires_grad(out));
 }
 
-PX_TEST(what_is_no_function_is_refused_before_it_runs) {
+PX_TEST(invalid_functions_are_refused_before_they_run) {
   FAILS(px_jit_check("return 1;"), PX_RUNTIME,
         "Couldn't parse code, please check correctness:\n return 1;");
   FAILS(px_jit_check(ONE ") { return x;"), PX_RUNTIME, "Couldn't parse code");
   OK(px_jit_check(ONE ") { /* } */ return x; }"));
 }
 
-PX_TEST(errors_say_where) {
+PX_TEST(errors_name_function_and_line) {
   fails(ONE ") {\n  return y; }", PX_RUNTIME, "f, line 2: unknown variable 'y'");
   fails(ONE ") { return (x; }", PX_RUNTIME, "f, line 1: expected ')', not ';'");
   fails(ONE ") { return x }", PX_RUNTIME, "f, line 1: expected ';', not '}'");
@@ -149,7 +149,7 @@ PX_TEST(errors_say_where) {
         "f, line 1: a void function returns 'x'");
 }
 
-PX_TEST(what_is_not_there_is_refused_by_name) {
+PX_TEST(unsupported_syntax_is_refused_by_name) {
   fails(ONE ") { for (int i = 0; i < 3; i++) x += 1; return x; }", PX_UNIMPLEMENTED,
         "f, line 1: unsupported statement 'for'");
   fails(ONE ") { return sincos(x); }", PX_UNIMPLEMENTED,
@@ -159,7 +159,7 @@ PX_TEST(what_is_not_there_is_refused_by_name) {
         "f, line 1: unsupported type 'unsigned'");
 }
 
-PX_TEST(what_has_no_end_is_refused) {
+PX_TEST(too_deep_nesting_is_refused) {
   char deep[4096] = ONE ") { return ";
   memset(deep + strlen(deep), '(', 2000);
   strcat(deep, "x; }");
@@ -172,7 +172,7 @@ PX_TEST(what_has_no_end_is_refused) {
         "f: calls are nested more than 16 deep");
 }
 
-PX_TEST(arguments_have_to_be_there) {
+PX_TEST(invalid_arguments_are_refused) {
   PX_SCOPED(px_tensor) number = NULL;
   px_tensor *out = NULL;
   OK(px_tensor_from_scalar(&number, px_int(1)));
@@ -185,19 +185,20 @@ PX_TEST(arguments_have_to_be_there) {
         "jiterator supports up to 32 arguments");
 }
 
-PX_TEST(devices_compute_it_too) {
+PX_TEST(code_runs_on_devices) {
   simulate(2);
   PX_SCOPED(px_tensor) x = floats(2, 1., 4.);
-  PX_SCOPED(px_tensor) there = NULL;
-  OK(px_to(&there, x, PX_DTYPE_NONE, px_cuda(1), false, false));
-  PX_SCOPED(px_tensor) out = call(ONE ") { if (x > 2) return sqrt(x); return 1.5; }", there, NULL);
+  PX_SCOPED(px_tensor) on_device = NULL;
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, px_cuda(1), false, false));
+  PX_SCOPED(px_tensor)
+  out = call(ONE ") { if (x > 2) return sqrt(x); return 1.5; }", on_device, NULL);
   CHECK(px_tensor_device(out).type == PX_CUDA && px_tensor_device(out).index == 1);
-  PX_SCOPED(px_tensor) number = call(ONE ") { return 3; }", there, NULL);
+  PX_SCOPED(px_tensor) number = call(ONE ") { return 3; }", on_device, NULL);
   CHECK(px_tensor_device(number).type == PX_CUDA && px_tensor_device(number).index == 1);
   IS(out, 2, 1.5, 2.);
   PX_SCOPED(px_tensor) elsewhere = NULL;
   OK(px_to(&elsewhere, x, PX_DTYPE_NONE, px_cuda(0), false, false));
-  px_tensor *both[] = {there, elsewhere}, *none = NULL;
+  px_tensor *both[] = {on_device, elsewhere}, *none = NULL;
   FAILS(px_jit_call(&none, 1, ONE ", T y) { return x + y; }", both, 2), PX_RUNTIME,
         "Expected all tensors to be on the same device");
 }
@@ -222,10 +223,10 @@ static px_status all(void *context) {
   PX_TRY(px_jit_call(out, 2, code, args, 2));
   PX_SCOPED(px_tensor) a = out[0];
   PX_SCOPED(px_tensor) b = out[1];
-  PX_TRY(tell(j, a));
-  return tell(j, b);
+  PX_TRY(add_to_loss(j, a));
+  return add_to_loss(j, b);
 }
-PX_TEST(memory_may_be_short_at_each_place) {
+PX_TEST(every_failed_allocation_is_handled) {
   CHECK(fail_each("alloc", all, &(job){px_cpu(), NULL, 0, 0}) > 20);
   simulate(1);
   CHECK(fail_each("launch", all, &(job){px_cuda(0), NULL, 0, 0}) > 10);

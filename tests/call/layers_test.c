@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every layer of layers/*.layer on its samples, on the CPU and on the first device: it is made,
-// printed, called; its state fits another of its kind; gradients are those of differences.
-// LAYER=name in the environment: that layer alone.
+// Each layer of layers/*.layer on its samples, on the CPU and on the first device: construction,
+// text, forward, loading a state, and gradients against finite differences. LAYER=name in the
+// environment selects one layer.
 #include "phlox/layers.h"
 #include "phlox/ops/factory.h"
 #include "samples.h"
@@ -17,22 +17,22 @@ static const layer_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows, TENSORS = 16 };
 
-// One sample: its module, and the tensors that gradients are checked of, inputs first.
+// One sample: its module, and the tensors of gradcheck with inputs first.
 typedef struct subject {
   const layer_row *row;
   sample constructor, inputs;
-  px_op shape_of_constructor, shape_of_inputs;  // how the reader of samples sees them
+  px_op shape_of_constructor, shape_of_inputs;  // parameter lists for the sample reader
   px_module *module;
 } subject;
 
-static void read_as(sample *s, px_op *op, const px_param *params, int count, const char *text,
-                    px_device device) {
+static void set_sample(sample *s, px_op *op, const px_param *params, int count, const char *text,
+                       px_device device) {
   *op = (px_op){.params = params, .param_count = (uint8_t)count, .grad_mask = 0xf};
   *s = (sample){.text = text, .lo = -2, .hi = 2, .op = op, .dtype = PX_FLOAT64, .device = device};
   sample_read(s);
 }
 
-static px_module *made(const subject *s) {
+static px_module *construct(const subject *s) {
   px_module *m = NULL;
   px_manual_seed(1);
   OK(px_module_new(&m, px_module_kind_find(s->row->name), s->constructor.args, NULL));
@@ -48,11 +48,11 @@ static void open_row(subject *s, int i, px_device device) {
   s->row = &rows[i];
   const px_module_kind *kind = px_module_kind_find(s->row->name);
   CHECK(kind);
-  read_as(&s->constructor, &s->shape_of_constructor, kind->params, kind->param_count,
-          s->row->constructor, device);
-  read_as(&s->inputs, &s->shape_of_inputs, inputs, 4, s->row->inputs, device);
+  set_sample(&s->constructor, &s->shape_of_constructor, kind->params, kind->param_count,
+             s->row->constructor, device);
+  set_sample(&s->inputs, &s->shape_of_inputs, inputs, 4, s->row->inputs, device);
   CHECK(s->inputs.tensor_count <= px_module_port_tensors(kind->inputs, kind->input_count));
-  s->module = made(s);
+  s->module = construct(s);
 }
 
 static void close_row(subject *s) {
@@ -61,7 +61,7 @@ static void close_row(subject *s) {
   sample_close(&s->inputs);
 }
 
-// The inputs are copied: the layer may work in place.
+// Copies the inputs, since a layer may work in place.
 static px_status call(px_tensor **out, px_module *m, px_tensor *const *inputs, int count) {
   px_tensor *copies[4] = {NULL};
   px_status status = PX_OK;
@@ -89,7 +89,7 @@ static bool report(const subject *s, const char *what) {
   return false;
 }
 
-// Calls `check` for each row and device; the number of failures.
+// Calls `check` for each row and device. Returns the number of failures.
 static int each_row(bool (*check)(subject *s)) {
   px_device devices[] = {px_cpu(), px_cuda(0)};
   int failed = 0, count = px_device_count(PX_CUDA) > 0 ? 2 : 1;
@@ -134,7 +134,7 @@ static bool is_printed(subject *s) {
   px_free(text);
   return fine || report(s, "the text");
 }
-PX_TEST(texts_are_filled) { CHECK_EQ(each_row(is_printed), 0); }
+PX_TEST(texts_have_the_name_and_all_arguments) { CHECK_EQ(each_row(is_printed), 0); }
 
 static bool same_numbers(const px_tensor *a, const px_tensor *b) {
   double left[512], right[512];
@@ -145,37 +145,38 @@ static bool same_numbers(const px_tensor *a, const px_tensor *b) {
   return !memcmp(left, right, bytes);
 }
 
-// Another module takes the state, and then gives the same.
+// A second module loads the state and then returns the same result.
 static bool has_a_state(subject *s) {
   PX_SCOPED(px_dict) state = NULL;
-  PX_SCOPED(px_tensor) mine = NULL;
-  PX_SCOPED(px_tensor) theirs = NULL;
-  PX_SCOPED(px_module) other = made(s);
+  PX_SCOPED(px_tensor) original = NULL;
+  PX_SCOPED(px_tensor) other_layer = NULL;
+  PX_SCOPED(px_module) other = construct(s);
   px_module_entry entry;
   px_manual_seed(5);
   for (int i = 0; px_module_entry_at(s->module, PX_ENTRY_PARAMETER, i, &entry); i++)
     if (entry.tensor) OK(px_init_uniform(entry.tensor, 0.5, 1.5, NULL));
   OK(px_module_state_dict(&state, s->module, ""));
   if (px_module_load_state_dict(other, state, true) != PX_OK) return report(s, "the state");
-  if (forward(&mine, s->module, s) != PX_OK) return report(s, "the call");
-  if (forward(&theirs, other, s) != PX_OK) return report(s, "the call");
-  return same_numbers(mine, theirs) || report(s, "the state's numbers");
+  if (forward(&original, s->module, s) != PX_OK) return report(s, "the call");
+  if (forward(&other_layer, other, s) != PX_OK) return report(s, "the call");
+  return same_numbers(original, other_layer) || report(s, "the state's numbers");
 }
-PX_TEST(states_fit_others_of_their_kind) { CHECK_EQ(each_row(has_a_state), 0); }
+PX_TEST(states_load_into_another_layer) { CHECK_EQ(each_row(has_a_state), 0); }
 
 // ---- gradients
 
-typedef struct wanted {
+typedef struct check_tensors {
   px_tensor *tensors[TENSORS];
-  const char *names[TENSORS];  // of parameters
+  const char *names[TENSORS];  // names of parameters
   int count;
-} wanted;
+} check_tensors;
 
-static wanted wanted_of(const subject *s) {
-  wanted w = {.count = s->inputs.tensor_count};
+static check_tensors check_tensors_of(const subject *s) {
+  check_tensors w = {.count = s->inputs.tensor_count};
   px_module_entry entry;
   for (int i = 0; i < w.count; i++) {
-    const px_module_kind *kind = px_module_kind_of(s->module);  // several tensors are no target
+    const px_module_kind *kind =
+        px_module_kind_of(s->module);  // inputs of a tensor list have no names
     bool constant = i < kind->input_count && !strcmp(kind->inputs[i].name, "target");
     w.tensors[i] = s->inputs.tensors[i];
     if (s->inputs.smooth[i] && !constant) OK(px_tensor_set_requires_grad(w.tensors[i], true));
@@ -188,13 +189,13 @@ static wanted wanted_of(const subject *s) {
   return w;
 }
 
-typedef struct question {
+typedef struct check_context {
   const subject *s;
-  const wanted *w;
-} question;
+  const check_tensors *w;
+} check_context;
 
 static px_status with_tensors(px_tensor **out, px_tensor *const *tensors, void *context) {
-  const question *q = context;
+  const check_context *q = context;
   for (int i = 0; i < q->w->count; i++)
     if (q->w->names[i])
       PX_TRY(px_module_register_parameter(q->s->module, q->w->names[i], tensors[i]));
@@ -202,20 +203,20 @@ static px_status with_tensors(px_tensor **out, px_tensor *const *tensors, void *
 }
 
 static bool has_gradients(subject *s) {
-  PX_SCOPED(px_list) kept = NULL;  // parameters, while others stand in their places
-  wanted w = wanted_of(s);
-  question q = {s, &w};
-  int64_t own = w.count - s->inputs.tensor_count;
-  OK(px_list_new(&kept, w.tensors + s->inputs.tensor_count, own));
+  PX_SCOPED(px_list) kept = NULL;  // the parameters, replaced during the check
+  check_tensors w = check_tensors_of(s);
+  check_context q = {s, &w};
+  int64_t parameter_count = w.count - s->inputs.tensor_count;
+  OK(px_list_new(&kept, w.tensors + s->inputs.tensor_count, parameter_count));
   px_status status = px_gradcheck(with_tensors, &q, w.count, w.tensors, 1e-6, 2e-5, 1e-3);
   return status == PX_OK || report(s, "gradients");
 }
-PX_TEST(gradients_agree_with_differences) { CHECK_EQ(each_row(has_gradients), 0); }
+PX_TEST(gradients_match_finite_differences) { CHECK_EQ(each_row(has_gradients), 0); }
 
 // ---- failures
 
-// The n-th allocation fails while a layer is made and called, for every n.
-static bool leaves_nothing(subject *s) {
+// Fails the n-th allocation of construction and forward, for every n.
+static bool survives_failed_allocations(subject *s) {
   bool failed = true;
   for (int64_t n = 1; failed; n++) {
     px_module *m = NULL;
@@ -238,7 +239,7 @@ static bool leaves_nothing(subject *s) {
   px_error_clear();
   return true;
 }
-PX_TEST(failures_of_memory_leave_nothing) { CHECK_EQ(each_row(leaves_nothing), 0); }
+PX_TEST(failed_allocations_leak_nothing) { CHECK_EQ(each_row(survives_failed_allocations), 0); }
 
 // ---- several threads
 
@@ -255,8 +256,8 @@ static bool is_random(const px_module *m) {
   return px_module_training(m) && (strstr(name, "ropout") || strstr(name, "RReLU"));
 }
 
-// Calls the layer, and sends a gradient back through it.
-static bool learn(caller *self) {
+// Calls the layer and backpropagates through the result.
+static bool forward_and_backward(caller *self) {
   PX_SCOPED(px_tensor) result = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   if (forward(&result, self->s->module, self->s) != PX_OK) return report(self->s, "the call");
@@ -267,27 +268,27 @@ static bool learn(caller *self) {
   return px_backward(1, &sum, NULL, false, false) == PX_OK || report(self->s, "backward");
 }
 
-static void *learn_often(void *argument) {
+static void *run_caller(void *argument) {
   caller *self = argument;
   self->fine = true;
-  for (int i = 0; i < ROUNDS && self->fine; i++) self->fine = learn(self);
+  for (int i = 0; i < ROUNDS && self->fine; i++) self->fine = forward_and_backward(self);
   return NULL;
 }
 
-// Threads that call one layer at once see each other's work nowhere but in the gradients.
-static bool serves_threads(subject *s) {
+// Concurrent calls of one layer share nothing but the gradients.
+static bool allows_concurrent_calls(subject *s) {
   caller callers[CALLERS];
   PX_SCOPED(px_tensor) expected = NULL;
   px_module_entry entry;
   bool fine = true;
-  (void)wanted_of(s);
-  // Running statistics change in training: the layer then has state that calls write.
+  (void)check_tensors_of(s);
+  // Running statistics change in training, so calls would write shared state.
   if (px_module_entry_at(s->module, PX_ENTRY_BUFFER, 0, &entry))
     OK(px_module_train(s->module, false));
   if (forward(&expected, s->module, s) != PX_OK) return report(s, "the call");
   for (int i = 0; i < CALLERS; i++) {
     callers[i] = (caller){.s = s, .expected = expected};
-    CHECK(pthread_create(&callers[i].thread, NULL, learn_often, &callers[i]) == 0);
+    CHECK(pthread_create(&callers[i].thread, NULL, run_caller, &callers[i]) == 0);
   }
   for (int i = 0; i < CALLERS; i++) {
     pthread_join(callers[i].thread, NULL);
@@ -295,7 +296,7 @@ static bool serves_threads(subject *s) {
   }
   return fine;
 }
-PX_TEST(a_layer_serves_several_threads_at_once) { CHECK_EQ(each_row(serves_threads), 0); }
+PX_TEST(threads_call_a_layer_at_once) { CHECK_EQ(each_row(allows_concurrent_calls), 0); }
 
 // ---- the constructors for C
 
@@ -307,7 +308,7 @@ static void prints(px_module *m, const char *as) {
   px_release(m);
 }
 
-PX_TEST(arguments_go_by_name) {
+PX_TEST(arguments_are_passed_by_name) {
   px_module *m = NULL;
   OK(px_conv2d_new(&m, 1, 32, 3, .padding = 1));
   prints(m, "Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))");
@@ -321,7 +322,7 @@ PX_TEST(arguments_go_by_name) {
   prints(m, "Flatten(start_dim=0, end_dim=-1)");
 }
 
-PX_TEST(lists_of_any_length_end_at_a_zero) {
+PX_TEST(size_lists_end_at_zero) {
   px_module *m = NULL;
   OK(px_max_pool2d_new(&m, 2));
   prints(m, "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)");
@@ -331,7 +332,7 @@ PX_TEST(lists_of_any_length_end_at_a_zero) {
   prints(m, "LayerNorm((2, 3, 4), eps=0.1, elementwise_affine=True, bias=True)");
 }
 
-PX_TEST(none_is_said_by_name) {
+PX_TEST(none_has_a_name_for_each_type) {
   px_module *m = NULL;
   OK(px_batch_norm1d_new(&m, 3, .momentum = PX_NO_FLOAT));
   CHECK_EQ(px_module_attribute(m, "momentum").kind, PX_ARG_NONE);
@@ -342,7 +343,7 @@ PX_TEST(none_is_said_by_name) {
   prints(m, "Embedding(5, 3, padding_idx=4)");
 }
 
-PX_TEST(structs_of_arguments_can_be_filled) {
+PX_TEST(argument_structs_can_be_filled) {
   px_module *m = NULL;
   px_linear_args args = {PX_LINEAR_ARGS};
   args.out = &m;
@@ -358,7 +359,7 @@ PX_TEST(structs_of_arguments_can_be_filled) {
   FAILS(px_linear_make(NULL), PX_TYPE, "`args` is NULL");
 }
 
-PX_TEST(bad_arguments_are_refused) {
+PX_TEST(invalid_arguments_are_refused) {
   px_module *m = NULL;
   FAILS(px_conv2d_new(&m, 3, 4, 2, .groups = 2), PX_VALUE,
         "in_channels must be divisible by groups");
@@ -374,17 +375,17 @@ PX_TEST(bad_arguments_are_refused) {
   CHECK(!m);
 }
 
-// ---- lazy layers: made without the size that the input tells
+// ---- lazy layers: constructed without the input size
 
-// The values of a sample's constructor, without the first one.
-static px_module *lazily(const subject *s, const px_module_kind *lazy) {
+// The sample's constructor arguments without the first.
+static px_module *construct_lazy(const subject *s, const px_module_kind *lazy) {
   px_module *m = NULL;
   OK(px_module_new(&m, lazy, s->constructor.args + 1, NULL));
   OK(px_module_to(m, PX_FLOAT64, s->inputs.device, false));
   return m;
 }
 
-// NULL: none, or one that has tensors which the layer has not by default.
+// NULL if the layer has no lazy kind, or the lazy kind has tensors that the layer lacks by default.
 static const px_module_kind *lazy_of(const subject *s) {
   char name[64];
   if (!strncmp(s->row->name, "InstanceNorm", 12)) return NULL;
@@ -393,51 +394,51 @@ static const px_module_kind *lazy_of(const subject *s) {
 }
 
 static int lazy_seen;
-static bool becomes_the_layer(subject *s) {
+static bool materializes(subject *s) {
   const px_module_kind *lazy = lazy_of(s);
   if (!lazy) return true;
   lazy_seen++;
-  PX_SCOPED(px_module) m = lazily(s, lazy);
-  PX_SCOPED(px_tensor) mine = NULL;
-  PX_SCOPED(px_tensor) theirs = NULL;
+  PX_SCOPED(px_module) m = construct_lazy(s, lazy);
+  PX_SCOPED(px_tensor) original = NULL;
+  PX_SCOPED(px_tensor) other_layer = NULL;
   PX_SCOPED(px_dict) state = NULL;
   CHECK_EQ(px_value_int(px_module_attribute(m, lazy->lazy->size)), 0);
   px_manual_seed(1);
   OK(px_module_infer(m, s->inputs.tensors[0]));
   CHECK(px_module_kind_of(m) == lazy);
-  if (forward(&mine, m, s) != PX_OK) return report(s, "the lazy call");
+  if (forward(&original, m, s) != PX_OK) return report(s, "the lazy call");
   CHECK_TEXT(px_module_kind_of(m)->name, s->row->name);
   OK(px_module_state_dict(&state, m, ""));
   if (px_module_load_state_dict(s->module, state, true) != PX_OK) return report(s, "the state");
-  if (forward(&theirs, s->module, s) != PX_OK) return report(s, "the call");
-  return same_numbers(mine, theirs) || report(s, "the lazy layer's numbers");
+  if (forward(&other_layer, s->module, s) != PX_OK) return report(s, "the call");
+  return same_numbers(original, other_layer) || report(s, "the lazy layer's numbers");
 }
-PX_TEST(a_lazy_layer_becomes_the_one_of_its_entry) {
-  CHECK_EQ(each_row(becomes_the_layer), 0);
+PX_TEST(a_lazy_layer_becomes_its_regular_kind) {
+  CHECK_EQ(each_row(materializes), 0);
   CHECK(getenv("LAYER") || lazy_seen > 10);
 }
 
-static bool takes_a_state(subject *s) {
+static bool materializes_from_state(subject *s) {
   const px_module_kind *lazy = lazy_of(s);
   if (!lazy) return true;
-  PX_SCOPED(px_module) m = lazily(s, lazy);
-  PX_SCOPED(px_tensor) mine = NULL;
-  PX_SCOPED(px_tensor) theirs = NULL;
+  PX_SCOPED(px_module) m = construct_lazy(s, lazy);
+  PX_SCOPED(px_tensor) original = NULL;
+  PX_SCOPED(px_tensor) other_layer = NULL;
   PX_SCOPED(px_dict) state = NULL;
   OK(px_module_state_dict(&state, s->module, ""));
   OK(px_module_load_state_dict(m, state, true));
-  if (forward(&mine, m, s) != PX_OK) return report(s, "the lazy call");
-  if (forward(&theirs, s->module, s) != PX_OK) return report(s, "the call");
-  return same_numbers(mine, theirs) || report(s, "the state's numbers");
+  if (forward(&original, m, s) != PX_OK) return report(s, "the lazy call");
+  if (forward(&other_layer, s->module, s) != PX_OK) return report(s, "the call");
+  return same_numbers(original, other_layer) || report(s, "the state's numbers");
 }
-PX_TEST(a_lazy_layer_takes_sizes_from_a_state) { CHECK_EQ(each_row(takes_a_state), 0); }
+PX_TEST(a_lazy_layer_takes_sizes_from_a_state) { CHECK_EQ(each_row(materializes_from_state), 0); }
 
-// The n-th allocation fails while the sizes are inferred: the layer is lazy as before.
-static bool waits_again(subject *s) {
+// The n-th allocation fails during size inference, and the layer stays lazy.
+static bool stays_lazy(subject *s) {
   const px_module_kind *lazy = lazy_of(s);
   bool failed = lazy != NULL;
   for (int64_t n = 1; failed; n++) {
-    px_module *m = lazily(s, lazy);
+    px_module *m = construct_lazy(s, lazy);
     px_tensor *result = NULL;
     int64_t before = px_live_objects(NULL);
     OK(px_fault_arm("alloc", n, false));
@@ -452,9 +453,9 @@ static bool waits_again(subject *s) {
   px_error_clear();
   return true;
 }
-PX_TEST(a_failure_leaves_a_layer_lazy) { CHECK_EQ(each_row(waits_again), 0); }
+PX_TEST(a_failed_allocation_leaves_a_layer_lazy) { CHECK_EQ(each_row(stays_lazy), 0); }
 
-PX_TEST(a_lazy_layer_says_what_input_it_wants) {
+PX_TEST(a_lazy_layer_names_the_expected_input) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   OK(px_lazy_conv2d_new(&m, 3, 2));
@@ -465,32 +466,34 @@ PX_TEST(a_lazy_layer_says_what_input_it_wants) {
         "torch.Size([2, 4])");
 }
 
-// ---- starting anew
+// ---- reset
 
-static px_module *started(const subject *s) {
+static px_module *reset_module(const subject *s) {
   px_module *m = NULL;
-  px_module_entry own;
+  px_module_entry parameter_count;
   OK(px_module_new(&m, px_module_kind_of(s->module), s->constructor.args, NULL));
-  for (int i = 0; px_module_entry_at(m, PX_ENTRY_PARAMETER, i, &own); i++)
-    if (own.tensor) OK(px_init_uniform(own.tensor, 5, 6, NULL));
+  for (int i = 0; px_module_entry_at(m, PX_ENTRY_PARAMETER, i, &parameter_count); i++)
+    if (parameter_count.tensor) OK(px_init_uniform(parameter_count.tensor, 5, 6, NULL));
   px_manual_seed(1);
   OK(px_module_reset(m));
   OK(px_module_to(m, PX_FLOAT64, s->inputs.device, false));
   return m;
 }
-// As it was made; or, where children drew numbers then, as it starts another time.
-static bool starts_anew(subject *s) {
-  px_module_entry own, theirs;
-  bool children = px_module_entry_at(s->module, PX_ENTRY_MODULE, 0, &own);
-  PX_SCOPED(px_module) mine = started(s);
-  PX_SCOPED(px_module) other = children ? started(s) : px_retain(s->module);
-  for (int i = 0; px_module_entry_at(mine, PX_ENTRY_PARAMETER, i, &own); i++) {
-    CHECK(px_module_entry_at(other, PX_ENTRY_PARAMETER, i, &theirs));
-    if (own.tensor && !same_numbers(own.tensor, theirs.tensor)) return report(s, own.name);
+// Reset parameters equal those of construction. If children drew numbers at construction, they
+// equal those of another reset.
+static bool resets(subject *s) {
+  px_module_entry parameter_count, other_layer;
+  bool children = px_module_entry_at(s->module, PX_ENTRY_MODULE, 0, &parameter_count);
+  PX_SCOPED(px_module) original = reset_module(s);
+  PX_SCOPED(px_module) other = children ? reset_module(s) : px_retain(s->module);
+  for (int i = 0; px_module_entry_at(original, PX_ENTRY_PARAMETER, i, &parameter_count); i++) {
+    CHECK(px_module_entry_at(other, PX_ENTRY_PARAMETER, i, &other_layer));
+    if (parameter_count.tensor && !same_numbers(parameter_count.tensor, other_layer.tensor))
+      return report(s, parameter_count.name);
   }
   return true;
 }
-PX_TEST(a_layer_starts_anew) { CHECK_EQ(each_row(starts_anew), 0); }
+PX_TEST(reset_draws_the_parameters_of_construction) { CHECK_EQ(each_row(resets), 0); }
 
 // ---- several results
 
@@ -508,7 +511,7 @@ static px_tensor *ones(int ndim, const int64_t *sizes) {
 #define ONES(...) \
   ones(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (const int64_t[]){__VA_ARGS__})
 
-PX_TEST(all_results_of_a_layer_are_given) {
+PX_TEST(a_layer_returns_all_results) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) x = ONES(5, 2, 10);
   PX_SCOPED(px_tensor) first = NULL;
@@ -525,14 +528,14 @@ PX_TEST(all_results_of_a_layer_are_given) {
         "LSTM: expected at most 3 results, got 4");
 }
 
-PX_TEST(inputs_that_may_be_absent_may_be_null) {
+PX_TEST(optional_inputs_may_be_null) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) data = ONES(3, 4);
   PX_SCOPED(px_tensor) sizes = NULL;
   px_tensor *inputs[] = {data, NULL, NULL, NULL, NULL}, *results[2];
   OK(px_tensor_from_data(&sizes, (int64_t[]){2, 1}, 1, (int64_t[]){2}, PX_INT64, px_cpu()));
   OK(px_gru_new(&m, 4, 3));
-  inputs[2] = sizes;  // data is packed
+  inputs[2] = sizes;  // packed data
   OK(px_module_forward_all(results, 2, m, inputs, 3));
   CHECK_EQ(px_tensor_ndim(results[0]), 2);
   has_shape(results[1], 1, 2, 3);
@@ -542,7 +545,7 @@ PX_TEST(inputs_that_may_be_absent_may_be_null) {
   FAILS(px_module_forward_all(results, 2, m, inputs, 0), PX_TYPE, "but 1 were given");
 }
 
-PX_TEST(recurrent_layers_refuse_what_does_not_fit) {
+PX_TEST(recurrent_layers_refuse_mismatched_inputs) {
   px_module *m = NULL;
   PX_SCOPED(px_tensor) x = ONES(5, 2, 4);
   PX_SCOPED(px_tensor) h = ONES(1, 2, 3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every sample of the op tables on meta against the CPU: results of the same sizes, strides and
-// dtype, and no memory; gradients likewise.
+// Each sample of the op tables on meta against the CPU: results and gradients have equal sizes,
+// strides and dtypes, and no memory.
 #include "outcome.h"
 
 static bool same(const sample *s, const px_tensor *want, const px_tensor *got) {
@@ -15,8 +15,8 @@ static bool same(const sample *s, const px_tensor *want, const px_tensor *got) {
   return good;
 }
 
-// Ops whose results' sizes follow from values, and copies to the CPU: they say so.
-static bool asks_for_values(void) {
+// True if the last error is the one for ops with data-dependent sizes or copies to the CPU.
+static bool needs_values(void) {
   const char *text = px_error_last()->message;
   return strstr(text, "needs values, but meta tensors have none") ||
          strstr(text, "cannot repeat_interleave a meta tensor without output_size") ||
@@ -36,18 +36,18 @@ static void compare(int row, px_status (*run)(sample *s, outcome *out)) {
   outcome want = {.count = 0}, got = {.count = 0};
   sample_open(&cpu, row, PX_FLOAT32, px_cpu());
   sample_open(&meta, row, PX_FLOAT32, px_meta());
-  bool pins = strstr(cpu.op_name, "pin") != NULL;  // which is for the CPU alone
+  bool pins = strstr(cpu.op_name, "pin") != NULL;  // pinning is CPU only
   bool works = cpu.tensor_count && !pins && run(&cpu, &want) == PX_OK;
   px_error_clear();
   if (works && run(&meta, &got) == PX_OK) {
     compare_with(&meta, &want, &got);
   } else if (works) {
-    bool known = asks_for_values();
+    bool known = needs_values();
     if (!known) fprintf(stderr, "%s(%s): %s\n", meta.op_name, meta.text, px_error_last()->message);
     px_error_clear();
     failures += !known, refused += known;
   }
-  let_go(&want), let_go(&got);
+  release_outcome(&want), release_outcome(&got);
   sample_close(&cpu), sample_close(&meta);
 }
 
@@ -57,5 +57,5 @@ static void compare_all(px_status (*run)(sample *s, outcome *out)) {
   CHECK(compared > 400 && refused < 30);
 }
 
-PX_TEST(results_on_meta_have_the_sizes_of_those_on_the_cpu) { compare_all(results); }
-PX_TEST(gradients_on_meta_have_the_sizes_of_those_on_the_cpu) { compare_all(gradients); }
+PX_TEST(results_on_meta_match_the_cpus) { compare_all(results); }
+PX_TEST(gradients_on_meta_match_the_cpus) { compare_all(gradients); }

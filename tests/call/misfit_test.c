@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op of the tables, the library's own ones too, called by name with arguments that do not
-// fit: an error or a result, and no crash. Each argument of each sample is exchanged, one at a
-// time; then each number, and each two, with numbers beyond what tensors have, each tensor with one
-// without elements whose sizes are, and each tensor and number with one of another dtype. (What is
-// read out of bounds without a crash, and sums that overflow, the sanitizers find.)
+// Each op of the tables, including internal ones, called by name with mismatched arguments. The
+// call returns an error or a result and does not crash. The test replaces each argument of each
+// sample, one at a time. Then it replaces
+// - each integer, and each pair of them, by extreme values,
+// - each tensor by an empty one with extreme sizes,
+// - each tensor and scalar by one of another dtype.
+// Out-of-bounds reads without a crash and integer overflow are left to the sanitizers.
 
-// A sanitizer's allocator, too, says no by NULL.
+// Sanitizer allocators return NULL, too, instead of aborting.
 #define TSAN_DEFAULTS "allocator_may_return_null=1:atexit_sleep_ms=20"
 #include "test.h"
 
@@ -19,13 +21,13 @@
 
 #define LENGTH(array) (int)(sizeof(array) / sizeof *(array))
 
-// The sanitizer's library looks this up by name.
+// The sanitizer runtime finds this by name.
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=512";
 }
 
-// Tensors of other sizes and dtypes; NULL after the last.
+// Returns tensors of other sizes and dtypes, then NULL.
 static px_tensor *odd_tensor(int which) {
   static const struct {
     int ndim;
@@ -55,8 +57,8 @@ static const struct {
              {5, {0, 2, 1, 9, 1}},
              {2, {0, 0}}};
 
-// Exchanges argument i with its `which`-th misfit; false after the last.
-static bool exchange(px_value *a, int kind, int which, px_tensor **made, px_tensor **list) {
+// Replaces argument i by its `which`-th mismatch. Returns false after the last.
+static bool replace_argument(px_value *a, int kind, int which, px_tensor **made, px_tensor **list) {
   bool more = false;
   if (kind == PX_ARG_TENSOR && (more = (*made = odd_tensor(which)) != NULL)) *a = PX_T(*made);
   if (kind == PX_ARG_TENSORS && (more = (*made = odd_tensor(which)) != NULL))
@@ -70,8 +72,8 @@ static bool exchange(px_value *a, int kind, int which, px_tensor **made, px_tens
   return more;
 }
 
-// The way back from a result, if it has one, ends in an error or not.
-static void go_back(px_tensor *t) {
+// Runs backward from a result that requires grad. An error is fine.
+static void run_backward(px_tensor *t) {
   PX_SCOPED(px_tensor) ones = NULL;
   if (!t || !px_tensor_requires_grad(t) || px_tensor_numel(t) > 1 << 16) return;
   if (px_ones_like(&ones, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL) == PX_OK &&
@@ -90,11 +92,11 @@ static void call(const px_op *op, const px_value *args) {
     return;
   }
   for (int i = 0; i < op->result_count && !(op->flags & PX_OP_RETURNS_LIST); i++)
-    go_back(results[i]);
+    run_backward(results[i]);
   for (int i = 0; i < 4; i++) px_release(results[i]);
 }
 
-// A sample whose tensors have gradients.
+// Opens a sample whose tensors require grad.
 static void open_with_gradients(sample *s, int row, px_dtype dtype) {
   sample_open(s, row, dtype, px_cpu());
   for (int i = 0; i < s->tensor_count && !(s->op->flags & PX_OP_ONLY_INPLACE); i++)
@@ -102,8 +104,8 @@ static void open_with_gradients(sample *s, int row, px_dtype dtype) {
       OK(px_tensor_set_requires_grad(s->tensors[i], true));
 }
 
-// All misfits of one sample. What is being called stands in `shown`, for a crash.
-static void exchange_all(int row, char *shown) {
+// Tries all mismatches of one sample. `shown` holds the current call for the report of a crash.
+static void replace_all(int row, char *shown) {
   sample s;
   sample_open(&s, row, PX_FLOAT32, px_cpu());
   if (px_op_find(s.op_name))
@@ -112,7 +114,7 @@ static void exchange_all(int row, char *shown) {
         px_value args[SAMPLE_PARAMS];
         px_tensor *made = NULL, *list[2];
         memcpy(args, s.args, sizeof args);
-        if (!exchange(&args[i], s.op->params[i].kind, which, &made, list)) break;
+        if (!replace_argument(&args[i], s.op->params[i].kind, which, &made, list)) break;
         snprintf(shown, 200, "%s(%s), '%s' exchanged with its misfit %d", s.op_name, s.text,
                  s.op->params[i].name, which);
         call(s.op, args);
@@ -121,42 +123,42 @@ static void exchange_all(int row, char *shown) {
   sample_close(&s);
 }
 
-// ---- numbers that no tensor has
+// ---- extreme integers
 
-// The numbers of a sample's arguments, those of lists and the defaults too, which can be written.
-typedef struct places {
+// The writable integers among a sample's arguments, including list elements and defaults.
+typedef struct integers {
   int64_t *at[SAMPLE_INTS], ints[SAMPLE_INTS];
   int count, used;
-} places;
+} integers;
 
-static void add_place(places *p, int64_t *at) {
+static void add_integer(integers *p, int64_t *at) {
   CHECK(p->count < SAMPLE_INTS);
   p->at[p->count++] = at;
 }
-static void find_places(places *p, const px_op *op, px_value *args) {
+static void find_integers(integers *p, const px_op *op, px_value *args) {
   p->count = p->used = 0;
   for (int i = 0; i < op->param_count; i++) {
     px_value *a = &args[i];
     if (a->kind == PX_ARG_NONE && op->params[i].has_default) *a = op->params[i].fallback;
     if (a->kind == PX_ARG_NONE && op->params[i].kind == PX_ARG_INT) *a = PX_I(0);
-    if (a->kind == PX_ARG_INT) add_place(p, &a->v.i);
+    if (a->kind == PX_ARG_INT) add_integer(p, &a->v.i);
     if (a->kind != PX_ARG_INTS) continue;
     int64_t *list = p->ints + p->used;
     for (int k = 0; k < a->n; k++) list[k] = a->v.ints[k];
     a->v.ints = list, p->used += a->n;
-    for (int k = 0; k < a->n; k++) add_place(p, &list[k]);
+    for (int k = 0; k < a->n; k++) add_integer(p, &list[k]);
   }
 }
 
 static const int64_t edges[] = {INT64_MAX,           INT64_MAX - 1,    INT64_MIN, INT64_C(1) << 62,
                                 -(INT64_C(1) << 62), INT64_C(1) << 61, 4,         0};
 
-// One number, and each two, are exchanged with all edges.
-static void exchange_numbers(int row, char *shown) {
-  places p;
+// Replaces one integer, and each pair, by all extreme values.
+static void replace_integers(int row, char *shown) {
+  integers p;
   sample s;
   open_with_gradients(&s, row, PX_FLOAT32);
-  find_places(&p, s.op, s.args);
+  find_integers(&p, s.op, s.args);
   for (int i = 0; i < p.count; i++)
     for (int k = i; k < p.count; k++)
       for (int which = 0; which < LENGTH(edges) * LENGTH(edges); which++) {
@@ -170,10 +172,11 @@ static void exchange_numbers(int row, char *shown) {
   sample_close(&s);
 }
 
-// ---- no elements, and sizes that multiply to more than there is
+// ---- no elements, but sizes with a product beyond int64
 
-// The tensor's sizes, of which one is 0, and another one large; and large strides.
-static px_tensor *hollow(const px_tensor *like, int none, int large) {
+// An empty tensor with the dtype of `like`: size `none` is 0, size `large` is extreme, and so are
+// the strides.
+static px_tensor *empty_extreme(const px_tensor *like, int none, int large) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) nothing = NULL;
   px_tensor *made = NULL;
@@ -187,14 +190,14 @@ static px_tensor *hollow(const px_tensor *like, int none, int large) {
   return made;
 }
 
-// How an argument is hollow, and which others are: none, those of its sizes, or all with as many
-// dimensions, where another size is 0.
-typedef struct hollowing {
+// The empty argument, and the arguments replaced along with it: none, those of equal sizes (ALIKE),
+// or all with as many dimensions. With ALL, the others have size 0 in dimension `other`.
+typedef struct empty_arguments {
   int argument, none, large, other;
   enum { ALONE, ALIKE, ALL } with;
-} hollowing;
+} empty_arguments;
 
-static bool goes_along(const hollowing *h, const px_value *args, int k) {
+static bool is_replaced(const empty_arguments *h, const px_value *args, int k) {
   const px_tensor *t = args[h->argument].v.tensor, *other = args[k].v.tensor;
   if (k == h->argument) return true;
   if (args[k].kind != PX_ARG_TENSOR || px_tensor_ndim(other) != px_tensor_ndim(t)) return false;
@@ -202,38 +205,38 @@ static bool goes_along(const hollowing *h, const px_value *args, int k) {
   return h->with == ALL ||
          (h->with == ALIKE && !memcmp(px_tensor_sizes(other), px_tensor_sizes(t), bytes));
 }
-static void call_hollow(const sample *s, const hollowing *h) {
+static void call_with_empty(const sample *s, const empty_arguments *h) {
   px_value args[SAMPLE_PARAMS];
   px_tensor *made[SAMPLE_PARAMS] = {NULL};
   memcpy(args, s->args, sizeof args);
   for (int k = 0; k < s->op->param_count; k++)
-    if (goes_along(h, s->args, k)) {
+    if (is_replaced(h, s->args, k)) {
       bool differs = h->with == ALL && k != h->argument;
-      made[k] = hollow(s->args[k].v.tensor, differs ? h->other : h->none, h->large);
+      made[k] = empty_extreme(s->args[k].v.tensor, differs ? h->other : h->none, h->large);
       args[k] = PX_T(made[k]);
     }
   call(s->op, args);
   for (int k = 0; k < s->op->param_count; k++) px_release(made[k]);
 }
-static void exchange_hollow(int row, char *shown) {
+static void replace_by_empty(int row, char *shown) {
   sample s;
   open_with_gradients(&s, row, PX_FLOAT32);
   for (int i = 0; i < s.op->param_count; i++) {
     int n = s.args[i].kind == PX_ARG_TENSOR ? px_tensor_ndim(s.args[i].v.tensor) : 0;
     for (int which = 0; which < n * n * (n + 2); which++) {
-      hollowing h = {i, which % n, which / n % n, which / n / n, ALL};
+      empty_arguments h = {i, which % n, which / n % n, which / n / n, ALL};
       if (h.other >= n) h.with = h.other == n ? ALONE : ALIKE;
       snprintf(shown, 200, "%s(%s), '%s' hollow (%d)", s.op_name, s.text, s.op->params[i].name,
                which);
-      call_hollow(&s, &h);
+      call_with_empty(&s, &h);
     }
   }
   sample_close(&s);
 }
 
-// ---- other dtypes, and numbers of other kinds
+// ---- other dtypes and scalars of other kinds
 
-// NULL after the last.
+// Returns NULL after the last.
 static const px_scalar *odd_scalar(int which) {
   static px_scalar scalars[9];
   if (which == 0) {
@@ -244,8 +247,8 @@ static const px_scalar *odd_scalar(int which) {
   }
   return which < LENGTH(scalars) ? &scalars[which] : NULL;
 }
-// Exchanges a number with its `which`-th, a tensor with itself in the dtype `which`.
-static bool other_kind(px_value *a, int kind, int which, px_tensor **made) {
+// Replaces a scalar by the `which`-th one, or a tensor by a copy of dtype `which`.
+static bool replace_kind(px_value *a, int kind, int which, px_tensor **made) {
   const px_scalar *scalar = kind == PX_ARG_SCALAR ? odd_scalar(which) : NULL;
   if (scalar) *a = PX_S(*scalar);
   if (a->kind != PX_ARG_TENSOR || which >= PX_DTYPE_COUNT) return scalar != NULL;
@@ -253,7 +256,7 @@ static bool other_kind(px_value *a, int kind, int which, px_tensor **made) {
   *a = PX_T(*made);
   return true;
 }
-static void exchange_kinds(int row, char *shown) {
+static void replace_kinds(int row, char *shown) {
   for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++) {
     sample s;
     open_with_gradients(&s, row, (px_dtype)dtype);
@@ -262,7 +265,7 @@ static void exchange_kinds(int row, char *shown) {
         px_value args[SAMPLE_PARAMS];
         px_tensor *made = NULL;
         memcpy(args, s.args, sizeof args);
-        if (!other_kind(&args[i], s.op->params[i].kind, which, &made)) break;
+        if (!replace_kind(&args[i], s.op->params[i].kind, which, &made)) break;
         snprintf(shown, 200, "%s(%s) of %s, '%s' exchanged with %d of another kind", s.op_name,
                  s.text, px_dtype_name((px_dtype)dtype), s.op->params[i].name, which);
         call(s.op, args);
@@ -272,8 +275,8 @@ static void exchange_kinds(int row, char *shown) {
   }
 }
 
-// Each sample in a process of its own, for ten seconds at most, with memory as on a machine that
-// does not promise any.
+// Runs a sweep of one sample in a process for at most ten seconds. Memory is limited, as on a
+// machine without overcommit.
 static bool dies(int row, void (*sweep)(int row, char *shown)) {
   static char *shown;
   if (!shown) shown = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -301,12 +304,12 @@ static int deaths(void (*sweep)(int row, char *shown)) {
   return dead;
 }
 
-PX_TEST(arguments_that_do_not_fit_are_refused) { CHECK_EQ(deaths(exchange_all), 0); }
-PX_TEST(numbers_that_no_tensor_has_are_refused) { CHECK_EQ(deaths(exchange_numbers), 0); }
-PX_TEST(dtypes_that_do_not_fit_are_refused) { CHECK_EQ(deaths(exchange_kinds), 0); }
-PX_TEST(sizes_of_nothing_may_be_large) { CHECK_EQ(deaths(exchange_hollow), 0); }
+PX_TEST(mismatched_arguments_are_refused) { CHECK_EQ(deaths(replace_all), 0); }
+PX_TEST(extreme_integers_are_refused) { CHECK_EQ(deaths(replace_integers), 0); }
+PX_TEST(mismatched_dtypes_are_refused) { CHECK_EQ(deaths(replace_kinds), 0); }
+PX_TEST(sizes_of_empty_tensors_may_be_large) { CHECK_EQ(deaths(replace_by_empty), 0); }
 
-// ---- what random calls found (tests/fuzz/ops.c)
+// ---- regressions found by random calls (tests/fuzz/ops.c)
 
 static px_tensor *ones(int ndim, const int64_t *sizes, px_dtype dtype, px_device device) {
   px_tensor *t = NULL;
@@ -314,7 +317,7 @@ static px_tensor *ones(int ndim, const int64_t *sizes, px_dtype dtype, px_device
   return t;
 }
 
-PX_TEST(attention_without_room_for_a_tile_is_an_error) {
+PX_TEST(attention_without_memory_for_a_tile_is_an_error) {
   PX_SCOPED(px_tensor) one = ones(4, (int64_t[]){1, 1, 1, 1}, PX_FLOAT32, px_cpu());
   for (int bits = 40; bits < 62; bits += 20) {
     PX_SCOPED(px_tensor) wide = NULL;
@@ -326,22 +329,22 @@ PX_TEST(attention_without_room_for_a_tile_is_an_error) {
   }
 }
 
-PX_TEST(backward_ops_check_their_sizes) {
+PX_TEST(backward_ops_check_sizes) {
   int64_t sizes[] = {4, 5}, wrong[] = {2, 3, 0}, negative[] = {-4, 2}, three = 3;
   PX_SCOPED(px_tensor) x = ones(2, sizes, PX_FLOAT32, px_cpu());
   PX_SCOPED(px_tensor) one = ones(0, sizes, PX_FLOAT32, px_cpu());
-  PX_SCOPED(px_tensor) whole = ones(2, sizes, PX_INT64, px_cpu());
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) integers_tensor = ones(2, sizes, PX_INT64, px_cpu());
+  PX_SCOPED(px_tensor) transposed = NULL;
   px_tensor *y = NULL;
-  OK(px_transpose(&turned, x, 0, 1));
+  OK(px_transpose(&transposed, x, 0, 1));
   int64_t window[] = {1, 1, 2, 2}, pixel[] = {1, 1, 1, 1}, nine = 9;
   PX_SCOPED(px_tensor) plane = ones(4, window, PX_FLOAT32, px_cpu());
   PX_SCOPED(px_tensor) far_grad = ones(4, pixel, PX_FLOAT32, px_cpu());
   PX_SCOPED(px_tensor) far = NULL;
   OK(px_tensor_from_data(&far, &nine, 4, pixel, PX_INT64, px_cpu()));
   FAILS(HIDDEN(cumprod_backward, (&y), PX_T(x), PX_T(x), PX_I(2)), PX_INDEX, "out of range");
-  FAILS(HIDDEN(gather_backward, (&y), PX_T(x), PX_IS(wrong, 3), PX_I(1), PX_T(whole)), PX_RUNTIME,
-        "same number of dimensions");
+  FAILS(HIDDEN(gather_backward, (&y), PX_T(x), PX_IS(wrong, 3), PX_I(1), PX_T(integers_tensor)),
+        PX_RUNTIME, "same number of dimensions");
   FAILS(HIDDEN(slice_backward, (&y), PX_T(one), PX_IS(NULL, 0), PX_I(0), PX_I(4), PX_I(9), PX_I(1)),
         PX_INDEX, "0-dim tensor");
   FAILS(HIDDEN(select_backward, (&y), PX_T(one), PX_IS(NULL, 0), PX_I(0), PX_I(4)), PX_INDEX,
@@ -354,7 +357,7 @@ PX_TEST(backward_ops_check_their_sizes) {
         PX_RUNTIME, "mismatch in length");
   FAILS(HIDDEN(masked_select_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_T(x)), PX_RUNTIME,
         "expected BoolTensor");
-  FAILS(HIDDEN(_unsafe_view, (&y), PX_T(turned), PX_IS((int64_t[]){20}, 1)), PX_RUNTIME,
+  FAILS(HIDDEN(_unsafe_view, (&y), PX_T(transposed), PX_IS((int64_t[]){20}, 1)), PX_RUNTIME,
         "not compatible with the strides");
   FAILS(HIDDEN(max_pool2d_pick, (&y), PX_T(plane), PX_T(far)), PX_INDEX, "index 9, size 4");
   FAILS(HIDDEN(max_pool2d_backward, (&y), PX_T(far_grad), PX_T(far), PX_IS(window, 4)), PX_INDEX,
@@ -363,22 +366,24 @@ PX_TEST(backward_ops_check_their_sizes) {
   CHECK(!y);
 }
 
-// A number in the place of a tensor lies on the host, which kernels of a device do not reach.
-// Once there are conjugates they are looked for in what a call gives, which is one result here.
-PX_TEST(an_op_without_out_does_not_look_for_results) {
+// Once conjugate tensors exist, px_op_call resolves them in the operands and results. This op has
+// one result.
+PX_TEST(an_op_without_out_does_not_read_results) {
   const px_op *op = px_op_find("nadam_step_by");
   PX_SCOPED(px_tensor) x = ones(1, (int64_t[]){2}, PX_FLOAT32, px_cpu());
   PX_SCOPED(px_tensor) z = ones(1, (int64_t[]){2}, PX_COMPLEX64, px_cpu());
   PX_SCOPED(px_tensor) conjugate = NULL;
   OK(px_conj(&conjugate, z));
   px_value args[8] = {PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_I(0)};
-  void *results[8] = {x, (void *)1, (void *)1, (void *)1, (void *)1};  // px_op_call reads the first
+  void *results[8] = {x, (void *)1, (void *)1, (void *)1,
+                      (void *)1};  // px_op_call reads only the first
   FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "does not support writing to out=");
   args[1] = PX_T(conjugate);
   FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "does not support writing to out=");
 }
 
-PX_TEST(numbers_beside_tensors_of_a_device_are_refused) {
+// A number in place of a tensor is stored on the host, out of reach of a device's kernels.
+PX_TEST(numbers_with_device_tensors_are_refused) {
   simulate(1);
   px_device there = {PX_CUDA, 0};
   int64_t four = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, rolls, flips, triangles and ranges against loops of single elements: every dtype, strides
-// of both sides, sizes that threads share.
+// Copies, rolls, flips, triangles and ranges against loops over single elements: all dtypes,
+// strides of both operands, and sizes above the threading threshold.
 #include "test.h"
 
 #include "ops_help.h"
@@ -11,8 +11,8 @@ enum { ORDERS = 6 };
 static const int64_t orders[ORDERS][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                           {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
-// A view of the sizes given, whose memory has the dimensions in another order, and `step` elements
-// for each of the last. Elements are small numbers that do not repeat in step with any size.
+// Returns a view of `sizes`. Its memory has the dimensions in `order` and a stride of `step`
+// elements in the last one. Values are small, with a period coprime to all sizes.
 static px_tensor *cube(px_dtype dtype, const int64_t *sizes, const int64_t *order, int64_t step,
                        int first) {
   PX_SCOPED(px_tensor) flat = NULL;
@@ -35,27 +35,27 @@ static px_tensor *cube(px_dtype dtype, const int64_t *sizes, const int64_t *orde
 
 static const char *at(const px_tensor *t, int64_t i, int64_t j, int64_t k) {
   const int64_t *s = px_tensor_strides(t);
-  int64_t place = i * s[0] + j * s[1] + k * s[2];
-  return (const char *)px_tensor_data(t) + place * (int64_t)px_dtype_size(px_tensor_dtype(t));
+  int64_t offset = i * s[0] + j * s[1] + k * s[2];
+  return (const char *)px_tensor_data(t) + offset * (int64_t)px_dtype_size(px_tensor_dtype(t));
 }
-static void same(const px_tensor *t, const char *a, const char *b, const char *what) {
+static void check_element(const px_tensor *t, const char *a, const char *b, const char *what) {
   if (!memcmp(a, b, px_dtype_size(px_tensor_dtype(t)))) return;
   fprintf(stderr, "%s of %s: an element differs\n", what, px_dtype_name(px_tensor_dtype(t)));
   exit(1);
 }
-// Compares t[i, j, k] with from[i, j, k], counted back in the dimensions of `back`.
+// Checks t[i, j, k] against from[i, j, k], reversed along the dimensions in `back`.
 static void is_copy(const px_tensor *t, const px_tensor *from, int back, const char *what) {
   const int64_t *n = px_tensor_sizes(t);
   for (int64_t i = 0; i < n[0]; i++)
     for (int64_t j = 0; j < n[1]; j++)
       for (int64_t k = 0; k < n[2]; k++)
-        same(t, at(t, i, j, k),
-             at(from, back & 1 ? n[0] - 1 - i : i, back & 2 ? n[1] - 1 - j : j,
-                back & 4 ? n[2] - 1 - k : k),
-             what);
+        check_element(t, at(t, i, j, k),
+                      at(from, back & 1 ? n[0] - 1 - i : i, back & 2 ? n[1] - 1 - j : j,
+                         back & 4 ? n[2] - 1 - k : k),
+                      what);
 }
 
-// Both row-major.
+// Both are row-major.
 static bool equal(const px_tensor *a, const px_tensor *b) {
   size_t bytes = (size_t)px_tensor_numel(a) * px_dtype_size(px_tensor_dtype(a));
   return !memcmp(px_tensor_data(a), px_tensor_data(b), bytes);
@@ -64,24 +64,24 @@ static bool equal(const px_tensor *a, const px_tensor *b) {
 static void copy_between(px_dtype dtype, const int64_t *sizes, int a, int b, int64_t step) {
   PX_SCOPED(px_tensor) to = cube(dtype, sizes, orders[a], 1, 0);
   PX_SCOPED(px_tensor) from = cube(dtype, sizes, orders[b], step, 5);
-  PX_SCOPED(px_tensor) apart = cube(dtype, sizes, orders[a], 2, 0);
+  PX_SCOPED(px_tensor) spaced = cube(dtype, sizes, orders[a], 2, 0);
   PX_SCOPED(px_tensor) gaps = NULL;
   PX_SCOPED(px_tensor) were = NULL;
   PX_SCOPED(px_tensor) now = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) flipped = NULL;
   OK(px_copy_(to, from, false));
   is_copy(to, from, 0, "copy");
-  OK(px_as_strided(&gaps, apart, FLAT(px_tensor_numel(apart)), FLAT(2), &(int64_t){1}));
+  OK(px_as_strided(&gaps, spaced, FLAT(px_tensor_numel(spaced)), FLAT(2), &(int64_t){1}));
   OK(px_contiguous(&were, gaps));
-  OK(px_copy_(apart, from, false));
-  is_copy(apart, from, 0, "copy with gaps");
-  OK(px_flip(&turned, from, SIZES(0, 2)));
-  is_copy(turned, from, 5, "flip");
+  OK(px_copy_(spaced, from, false));
+  is_copy(spaced, from, 0, "copy with gaps");
+  OK(px_flip(&flipped, from, SIZES(0, 2)));
+  is_copy(flipped, from, 5, "flip");
   OK(px_contiguous(&now, gaps));
   CHECK(equal(now, were));
 }
 
-PX_TEST(copies_between_all_orders_of_dimensions) {
+PX_TEST(copies_between_all_dimension_orders) {
   for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++)
     for (int a = 0; a < ORDERS; a++)
       for (int b = 0; b < ORDERS; b++)
@@ -95,7 +95,7 @@ PX_TEST(copies_between_all_orders_of_dimensions) {
   }
 }
 
-PX_TEST(one_element_fills_many) {
+PX_TEST(one_element_broadcasts) {
   OK(px_set_num_threads(3));
   for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++) {
     PX_SCOPED(px_tensor) one = cube((px_dtype)dtype, (const int64_t[]){40, 1, 1}, orders[0], 1, 3);
@@ -107,14 +107,14 @@ PX_TEST(one_element_fills_many) {
   }
 }
 
-PX_TEST(long_rows_roll) {
+PX_TEST(roll_of_long_rows) {
   PX_SCOPED(px_tensor) x = cube(PX_FLOAT32, (const int64_t[]){1, 9, 1003}, orders[0], 1, 0);
   for (int64_t shift = -9; shift < 40; shift += 7) {
     PX_SCOPED(px_tensor) y = NULL;
     OK(px_roll(&y, x, &shift, 1, SIZES(2)));
     for (int64_t j = 0; j < 9; j++)
       for (int64_t k = 0; k < 1003; k++)
-        same(x, at(y, 0, j, (k + shift + 1003) % 1003), at(x, 0, j, k), "roll");
+        check_element(x, at(y, 0, j, (k + shift + 1003) % 1003), at(x, 0, j, k), "roll");
   }
 }
 
@@ -127,12 +127,12 @@ static void is_triangle(const px_tensor *t, const px_tensor *from, int64_t diago
     for (int64_t j = 0; j < n[1]; j++)
       for (int64_t k = 0; k < n[2]; k++) {
         bool kept = lower ? k - j <= diagonal : k - j >= diagonal;
-        same(t, at(t, i, j, k), kept ? at(from, i, j, k) : zeros, lower ? "tril" : "triu");
+        check_element(t, at(t, i, j, k), kept ? at(from, i, j, k) : zeros, lower ? "tril" : "triu");
       }
 }
 
-static void triangles(px_dtype dtype, const int64_t *sizes, int order, int64_t step,
-                      int64_t diagonal) {
+static void check_triangles(px_dtype dtype, const int64_t *sizes, int order, int64_t step,
+                            int64_t diagonal) {
   PX_SCOPED(px_tensor) x = cube(dtype, sizes, orders[order], step, 1);
   PX_SCOPED(px_tensor) was = NULL;
   PX_SCOPED(px_tensor) low = NULL;
@@ -146,22 +146,22 @@ static void triangles(px_dtype dtype, const int64_t *sizes, int order, int64_t s
   is_triangle(x, was, diagonal, true);
 }
 
-PX_TEST(triangles_of_any_strides_and_diagonals) {
+PX_TEST(tril_and_triu_of_any_strides_and_diagonals) {
   const int64_t diagonals[] = {INT64_MIN, -100, -7, -2, 0, 1, 4, 8, 100, INT64_MAX};
   for (size_t i = 0; i < sizeof diagonals / sizeof *diagonals; i++) {
     for (int dtype = 0; dtype < PX_DTYPE_COMPUTED; dtype++)
-      triangles((px_dtype)dtype, (const int64_t[]){2, 7, 5}, dtype % ORDERS, 1, diagonals[i]);
+      check_triangles((px_dtype)dtype, (const int64_t[]){2, 7, 5}, dtype % ORDERS, 1, diagonals[i]);
     for (int order = 0; order < ORDERS; order++)
-      triangles(PX_FLOAT32, (const int64_t[]){3, 4, 8}, order, 2, diagonals[i]);
+      check_triangles(PX_FLOAT32, (const int64_t[]){3, 4, 8}, order, 2, diagonals[i]);
   }
   OK(px_set_num_threads(3));
-  triangles(PX_FLOAT32, (const int64_t[]){3, 210, 190}, 0, 1, -3);
-  triangles(PX_FLOAT64, (const int64_t[]){1, 190, 210}, 1, 1, 5);
+  check_triangles(PX_FLOAT32, (const int64_t[]){3, 210, 190}, 0, 1, -3);
+  check_triangles(PX_FLOAT64, (const int64_t[]){1, 190, 210}, 1, 1, 5);
 }
 
 // ---- ranges
 
-static void counts(px_dtype dtype, px_scalar start, px_scalar step, int64_t n) {
+static void check_range(px_dtype dtype, px_scalar start, px_scalar step, int64_t n) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) expected = NULL;
@@ -180,17 +180,17 @@ static void counts(px_dtype dtype, px_scalar start, px_scalar step, int64_t n) {
   exit(1);
 }
 
-PX_TEST(ranges_of_every_dtype) {
+PX_TEST(arange_of_every_dtype) {
   OK(px_set_num_threads(3));
   for (int dtype = PX_UINT8; dtype < PX_DTYPE_COMPUTED; dtype++) {
-    counts((px_dtype)dtype, px_int(3), px_int(2), 60);
-    if (dtype != PX_INT64)  // whose limits and step are whole numbers first
-      counts((px_dtype)dtype, px_float(0.25), px_float(0.3), 300);
-    counts((px_dtype)dtype, px_int(100), px_int(-1), 100);
+    check_range((px_dtype)dtype, px_int(3), px_int(2), 60);
+    if (dtype != PX_INT64)  // int64 converts bounds and step to integers first
+      check_range((px_dtype)dtype, px_float(0.25), px_float(0.3), 300);
+    check_range((px_dtype)dtype, px_int(100), px_int(-1), 100);
   }
   const px_dtype large[] = {PX_INT32, PX_INT64, PX_FLOAT32, PX_FLOAT64};
   for (int i = 0; i < 4; i++) {
-    counts(large[i], px_int(-5), px_int(3), 100000);
-    if (large[i] != PX_INT64) counts(large[i], px_float(-5.5), px_float(0.01), 100000);
+    check_range(large[i], px_int(-5), px_int(3), 100000);
+    if (large[i] != PX_INT64) check_range(large[i], px_float(-5.5), px_float(0.01), 100000);
   }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// An element of an element-wise op does not depend on where it lies: the same bits come out in a
-// long row, alone, and in a strided view.
+// Element-wise ops give the same bits for an element in a long row, alone, and in a strided view.
 #include "phlox/ops.h"
 #include "test.h"
 
-enum { COUNT = 67, MOST = 32 };
+enum { COUNT = 67, MAX_PARAMS = 32 };
 
 static int tensors_of(const px_op *op) {
   int count = 0;
@@ -12,9 +11,10 @@ static int tensors_of(const px_op *op) {
   return count;
 }
 
-// Element-wise, of tensors and nothing else that must be given.
-static bool is_plain(const px_op *op) {
-  if (op->kind != PX_OP_POINTWISE || op->result_count != 1 || op->param_count > MOST) return false;
+// Element-wise, with tensors as the only required arguments.
+static bool is_elementwise(const px_op *op) {
+  if (op->kind != PX_OP_POINTWISE || op->result_count != 1 || op->param_count > MAX_PARAMS)
+    return false;
   for (int i = 0; i < op->param_count; i++) {
     const px_param *p = &op->params[i];
     if (p->kind != PX_ARG_TENSOR && !p->has_default && !p->optional) return false;
@@ -22,7 +22,7 @@ static bool is_plain(const px_op *op) {
   return tensors_of(op) >= 1 && tensors_of(op) <= 3;
 }
 
-// Numbers that differ from operand to operand; some are far beyond any fast path.
+// Distinct numbers for each operand. Some are far outside any fast path.
 static px_tensor *numbers(int operand, px_dtype dtype) {
   float values[COUNT];
   px_tensor *t = NULL, *out = NULL;
@@ -37,7 +37,7 @@ static px_tensor *numbers(int operand, px_dtype dtype) {
 }
 
 static px_status apply(px_tensor **out, const px_op *op, px_tensor *const *inputs) {
-  px_value args[MOST];
+  px_value args[MAX_PARAMS];
   void *results[4] = {NULL};
   int next = 0;
   for (int i = 0; i < op->param_count; i++)
@@ -47,7 +47,7 @@ static px_status apply(px_tensor **out, const px_op *op, px_tensor *const *input
   return status;
 }
 
-// The op over elements [start, start + n * step) of the inputs.
+// Applies the op to elements [start, start + n * step) of the inputs.
 static px_tensor *part(const px_op *op, px_tensor *const *inputs, int64_t start, int64_t n,
                        int64_t step) {
   px_tensor *views[4] = {NULL}, *out = NULL;
@@ -91,10 +91,10 @@ static bool check(const px_op *op, px_dtype dtype) {
   return there;
 }
 
-PX_TEST(an_element_does_not_depend_on_its_place) {
+PX_TEST(results_do_not_depend_on_the_position_of_an_element) {
   int checked = 0;
   for (int id = 0; id < px_op_count(); id++)
-    if (is_plain(px_op_at(id)))
+    if (is_elementwise(px_op_at(id)))
       checked += check(px_op_at(id), PX_FLOAT32) && check(px_op_at(id), PX_FLOAT64);
   fprintf(stderr, "%d ops checked\n", checked);
   CHECK(checked > 60);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops of a program's own: what a definition may say, what is refused, and that a registered op goes
-// the way of all ops, on the CPU and on simulated devices.
+// User-defined ops: definitions, refused definitions, and the dispatch of registered ops on the CPU
+// and on simulated devices.
 #include "devices.h"
 #include "ops_help.h"
 
 #include <pthread.h>
 
-// ---- squareplus, the example's: pointwise, with a kernel and a gradient
+// ---- squareplus from the example: pointwise, with a kernel and a gradient
 
 #include "../../examples/own_op/squareplus.c"
 
@@ -52,7 +52,7 @@ PX_TEST(a_registered_op_is_found_and_called) {
   CHECK_TEXT(px_op_describe(op, args, text, sizeof text), "toys::squareplus(f32[3]@cpu)");
 }
 
-PX_TEST(what_it_was_made_from_may_change) {
+PX_TEST(registration_copies_the_definition) {
   char schema[] = "toys::id(Tensor self) -> Tensor", kind[] = "pointwise", device[] = "cpu";
   px_op_definition d = {.schema = schema, .kind = kind, .kernels = {{device, squareplus_cpu}}};
   const px_op *op = registered(&d);
@@ -63,7 +63,7 @@ PX_TEST(what_it_was_made_from_may_change) {
   CHECK(px_op_find("toys::id") == op);
 }
 
-PX_TEST(it_promotes_broadcasts_and_takes_any_strides) {
+PX_TEST(a_registered_op_promotes_and_broadcasts_any_strides) {
   const px_op *op = registered(&squareplus_definition);
   PX_SCOPED(px_tensor) i = longs(2, 0, 1);
   PX_SCOPED(px_tensor) x = matrix();
@@ -79,7 +79,7 @@ PX_TEST(it_promotes_broadcasts_and_takes_any_strides) {
   IS(y, 6, 0., 3., 1., 4., 2., 5.);
 }
 
-PX_TEST(it_writes_in_place_and_into_out) {
+PX_TEST(a_registered_op_writes_inplace_and_to_out) {
   const px_op *op = registered(&squareplus_definition);
   PX_SCOPED(px_tensor) x = matrix();
   PX_SCOPED(px_tensor) t = NULL;
@@ -90,7 +90,7 @@ PX_TEST(it_writes_in_place_and_into_out) {
   px_value args[16] = {PX_T(t), PX_S(px_int(0))};
   uint64_t version = px_tensor_version(x);
   OK(px_neg_(x));
-  OK(px_op_call(op, PX_CALL_INPLACE, args, results));  // self lies across
+  OK(px_op_call(op, PX_CALL_INPLACE, args, results));  // self is transposed
   px_release(results[0]);
   CHECK_EQ(px_tensor_version(x), version + 2);
   IS(x, 6, 0., 0., 0., 0., 0., 0.);
@@ -104,7 +104,7 @@ PX_TEST(it_writes_in_place_and_into_out) {
         "result type Float can't be cast to the desired output type Long");
 }
 
-PX_TEST(a_form_in_place_follows_where_it_has_none) {
+PX_TEST(an_op_without_an_inplace_form_copies_its_result) {
   px_op_definition d = squareplus_definition;
   d.kind = "pointwise float";
   const px_op *op = registered(&d);
@@ -117,7 +117,7 @@ PX_TEST(a_form_in_place_follows_where_it_has_none) {
   IS(x, 2, 1., 2.);
 }
 
-PX_TEST(errors_name_it) {
+PX_TEST(errors_name_the_op) {
   const px_op *op = registered(&squareplus_definition);
   px_tensor *y = NULL;
   PX_SCOPED(px_tensor) x = floats(1, 1.);
@@ -155,33 +155,33 @@ static void check_gradients(px_device device) {
   OK(px_tensor_grad_fn(&node, y));
   CHECK_TEXT(px_node_name(node), "SquareplusBackward0");
 }
-PX_TEST(it_is_differentiated_twice) { check_gradients(px_cpu()); }
-PX_TEST(it_is_differentiated_twice_on_a_device) {
+PX_TEST(a_registered_op_is_twice_differentiable) { check_gradients(px_cpu()); }
+PX_TEST(a_registered_op_is_twice_differentiable_on_a_device) {
   simulate(1);
   check_gradients(px_cuda(0));
 }
 
-static px_status backward_of(const px_op *op, px_tensor *x, bool spoil) {
+static px_status backward_of(const px_op *op, px_tensor *x, bool modify) {
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(call(&y, op, x, PX_NONE()));
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
-  if (spoil) PX_TRY(px_zero_(y));
+  if (modify) PX_TRY(px_zero_(y));
   return px_backward(1, &sum, NULL, false, false);
 }
 
-PX_TEST(what_the_gradient_reads_must_not_change) {
+PX_TEST(modifying_a_saved_tensor_is_an_error) {
   PX_SCOPED(px_tensor) x = wide(px_cpu());
   FAILS(backward_of(registered(&squareplus_definition), x, true), PX_RUNTIME,
         "which is output 0 of SquareplusBackward0, is at version 1; expected version 0");
 }
 
-// Reads the shape of self alone.
+// Reads only the shape of self.
 static px_status shape_gradient(px_op_gradient *g) {
   CHECK(g->results[0] == NULL && px_tensor_size(g->args[0].v.tensor, 0) == 4);
   return px_clone(&g->out[0], g->grads[0], NULL);
 }
-PX_TEST(what_is_not_saved_may_change) {
+PX_TEST(tensors_not_saved_may_be_modified) {
   px_op_definition d = squareplus_definition;
   d.gradient = shape_gradient, d.saves = "";
   PX_SCOPED(px_tensor) x = wide(px_cpu());
@@ -189,7 +189,7 @@ PX_TEST(what_is_not_saved_may_change) {
   IS(px_tensor_grad(x), 4, 1., 1., 1., 1.);
 }
 
-PX_TEST(a_missing_gradient_is_an_error_of_backward) {
+PX_TEST(a_missing_gradient_fails_backward) {
   px_op_definition d = squareplus_definition;
   d.gradient = NULL;
   PX_SCOPED(px_tensor) x = wide(px_cpu());
@@ -197,7 +197,7 @@ PX_TEST(a_missing_gradient_is_an_error_of_backward) {
         "derivative for toys::squareplus is not implemented");
 }
 
-// ---- pick: a kernel of another shape, which reports bad indices
+// ---- pick: a result of another shape, and a check of the index
 
 static px_status pick(const px_launch *l) {
   const float *from = l->operands[1].data;
@@ -227,32 +227,32 @@ static void picks(px_device device) {
   PX_SCOPED(px_tensor) x = floats(3, 1., 2., 3.);
   PX_SCOPED(px_tensor) i = longs(4, 2, 0, 0, 1);
   PX_SCOPED(px_tensor) y = NULL;
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) index = NULL;
-  OK(px_to(&far, x, PX_DTYPE_NONE, device, false, false));
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, device, false, false));
   OK(px_to(&index, i, PX_DTYPE_NONE, device, false, false));
-  OK(call(&y, op, far, PX_T(index)));
+  OK(call(&y, op, on_device, PX_T(index)));
   IS(y, 4, 3., 1., 1., 2.);
 }
-PX_TEST(a_kernel_gives_any_shape) { picks(px_cpu()); }
-PX_TEST(the_simulator_runs_the_cpus_kernel) {
+PX_TEST(a_shape_function_sets_the_result_shape) { picks(px_cpu()); }
+PX_TEST(the_simulator_runs_the_cpu_kernel) {
   simulate(1);
   picks(px_cuda(0));
 }
 
-PX_TEST(what_its_kernel_reports_names_the_op_and_the_line) {
+PX_TEST(kernel_errors_name_the_op_and_the_line) {
   simulate(1);
   const px_op *op = registered(&pick_definition);
   PX_SCOPED(px_tensor) x = floats(3, 1., 2., 3.);
   PX_SCOPED(px_tensor) i = longs(1, 7);
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   FAILS(call(&y, op, x, PX_T(i)), PX_INDEX, "index 7 is out of bounds for dimension 0 with size 3");
-  OK(px_to(&far, x, PX_DTYPE_NONE, px_cuda(0), false, false));
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, px_cuda(0), false, false));
   OK(px_to(&index, i, PX_DTYPE_NONE, px_cuda(0), false, false));
   px_site_set("program.c", 12);
-  OK(call(&y, op, far, PX_T(index)));
+  OK(call(&y, op, on_device, PX_T(index)));
   FAILS(px_device_synchronize(0), PX_INDEX,
         "It was reported by toys::pick on the default stream of cuda:0, launched at program.c:12");
 }
@@ -262,13 +262,14 @@ PX_TEST(tensors_of_two_devices_are_refused) {
   const px_op *op = registered(&pick_definition);
   PX_SCOPED(px_tensor) x = floats(1, 1.);
   PX_SCOPED(px_tensor) i = longs(1, 0);
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   px_tensor *y = NULL;
-  OK(px_to(&far, x, PX_DTYPE_NONE, px_cuda(0), false, false));
-  FAILS(call(&y, op, far, PX_T(i)), PX_RUNTIME, "Expected all tensors to be on the same device");
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, px_cuda(0), false, false));
+  FAILS(call(&y, op, on_device, PX_T(i)), PX_RUNTIME,
+        "Expected all tensors to be on the same device");
 }
 
-PX_TEST(the_race_checker_names_it) {
+PX_TEST(the_race_checker_names_the_op) {
   simulate(1);
   px_race_enable(1, true);
   const px_op *op = registered(&squareplus_definition);
@@ -289,16 +290,16 @@ static px_status fill_one(const px_launch *l) {
     ((float *)l->operands[0].data)[i] = 1;
   return PX_OK;
 }
-PX_TEST(a_backends_own_kernel_goes_before_the_cpus) {
+PX_TEST(a_backends_kernel_precedes_the_cpu_kernel) {
   simulate(1);
   px_op_definition d = squareplus_definition;
   d.kernels[1] = (px_op_kernel){"sim", fill_one};
   const px_op *op = registered(&d);
   PX_SCOPED(px_tensor) x = floats(2, 0., 1.5);
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) y = NULL;
-  OK(px_to(&far, x, PX_DTYPE_NONE, px_cuda(0), false, false));
-  OK(call(&y, op, far, PX_NONE()));
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, px_cuda(0), false, false));
+  OK(call(&y, op, on_device, PX_NONE()));
   IS(y, 2, 1., 1.);
   px_release(y);
   OK(call(&y, op, x, PX_NONE()));
@@ -310,16 +311,16 @@ PX_TEST(a_device_without_a_kernel_is_an_error) {
   d.kernels[0].device = "cuda";
   const px_op *op = registered(&d);
   PX_SCOPED(px_tensor) x = floats(1, 0.);
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   px_tensor *y = NULL;
-  OK(px_to(&far, x, PX_DTYPE_NONE, px_cuda(0), false, false));
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, px_cuda(0), false, false));
   FAILS(call(&y, op, x, PX_NONE()), PX_UNIMPLEMENTED,
         "toys::squareplus has no kernel for device type cpu");
-  FAILS(call(&y, op, far, PX_NONE()), PX_UNIMPLEMENTED,
+  FAILS(call(&y, op, on_device, PX_NONE()), PX_UNIMPLEMENTED,
         "toys::squareplus has no kernel for device type cuda");
 }
 
-// ---- operands as they lie
+// ---- strides of operands
 
 static px_status double_strided(const px_launch *l) {
   const px_operand *to = &l->operands[0], *a = &l->operands[1], *b = &l->operands[2];
@@ -333,7 +334,7 @@ static px_status double_strided(const px_launch *l) {
           *(const float *)b->data;
   return PX_OK;
 }
-PX_TEST(a_strided_kernel_sees_operands_as_they_lie) {
+PX_TEST(a_strided_kernel_gets_strided_operands) {
   const px_op *op =
       registered(&(px_op_definition){.schema = "toys::sum2(Tensor self, Tensor other) -> Tensor",
                                      .kind = "pointwise strided",
@@ -349,7 +350,7 @@ PX_TEST(a_strided_kernel_sees_operands_as_they_lie) {
   IS(y, 6, 0.5, 3.5, 1.5, 4.5, 2.5, 5.5);
 }
 
-// Not strided: a number, and a tensor of one element, are full operands of the dtype computed in.
+// Not strided: scalars and one-element tensors are expanded to full operands of the compute dtype.
 static px_status add_plain(const px_launch *l) {
   int64_t n = px_operand_numel(&l->operands[0]);
   for (int k = 0; k < 3; k++) {
@@ -367,25 +368,25 @@ static void check_plain(px_device device) {
                                      .kind = "pointwise inplace",
                                      .kernels = {{"cpu", add_plain}}});
   PX_SCOPED(px_tensor) i = longs(3, 1, 2, 3);
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) one = floats(1, 0.25);
   PX_SCOPED(px_tensor) near = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) z = NULL;
-  OK(px_to(&far, i, PX_DTYPE_NONE, device, false, false));
+  OK(px_to(&on_device, i, PX_DTYPE_NONE, device, false, false));
   OK(px_to(&near, one, PX_DTYPE_NONE, device, false, false));
-  OK(call(&y, op, far, PX_F(0.5)));
+  OK(call(&y, op, on_device, PX_F(0.5)));
   IS(y, 3, 1.5, 2.5, 3.5);
-  OK(call(&z, op, far, PX_T(near)));
+  OK(call(&z, op, on_device, PX_T(near)));
   IS(z, 3, 1.25, 2.25, 3.25);
 }
-PX_TEST(other_kernels_see_plain_operands) { check_plain(px_cpu()); }
-PX_TEST(other_kernels_see_plain_operands_on_a_device) {
+PX_TEST(other_kernels_get_contiguous_operands) { check_plain(px_cpu()); }
+PX_TEST(other_kernels_get_contiguous_operands_on_a_device) {
   simulate(1);
   check_plain(px_cuda(0));
 }
 
-PX_TEST(nothing_is_launched_for_no_elements) {
+PX_TEST(empty_tensors_launch_no_kernel) {
   const px_op *op = registered(&squareplus_definition);
   const int64_t none = 0;
   PX_SCOPED(px_tensor) x = NULL;
@@ -407,7 +408,7 @@ static px_status ones_gradient(px_op_gradient *g) {
   return px_ones_like(&g->out[0], g->args[0].v.tensor, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
                       NULL);
 }
-PX_TEST(a_function_has_a_gradient_of_its_own) {
+PX_TEST(a_function_defines_its_gradient) {
   const px_op *op = registered(
       &(px_op_definition){.schema = "toys::moments(Tensor self) -> (Tensor mean, Tensor square)",
                           .kind = "function",
@@ -424,7 +425,7 @@ PX_TEST(a_function_has_a_gradient_of_its_own) {
   px_release(results[0]);
   px_release(results[1]);
 }
-PX_TEST(a_composite_has_that_of_the_ops_it_calls) {
+PX_TEST(a_composite_uses_the_gradient_of_its_ops) {
   const px_op *op = registered(
       &(px_op_definition){.schema = "toys::moments(Tensor self) -> (Tensor mean, Tensor square)",
                           .kind = "composite",
@@ -432,10 +433,10 @@ PX_TEST(a_composite_has_that_of_the_ops_it_calls) {
   PX_SCOPED(px_tensor) x = wide(px_cpu());
   OK(px_gradcheck(apply, (void *)op, 1, &x, 1e-6, 1e-5, 1e-3));
 }
-static px_status gives_nothing(px_tensor **results, const px_value *args) { return PX_OK; }
-PX_TEST(a_function_must_give_its_results) {
+static px_status return_nothing(px_tensor **results, const px_value *args) { return PX_OK; }
+PX_TEST(a_function_must_return_its_results) {
   const px_op *op = registered(&(px_op_definition){
-      .schema = "toys::none(Tensor self) -> Tensor", .kind = "function", .run = gives_nothing});
+      .schema = "toys::none(Tensor self) -> Tensor", .kind = "function", .run = return_nothing});
   PX_SCOPED(px_tensor) x = floats(1, 1.);
   px_tensor *y = NULL;
   FAILS(call(&y, op, x, PX_NONE()), PX_RUNTIME, "toys::none returned no result 0");
@@ -444,7 +445,7 @@ PX_TEST(a_function_must_give_its_results) {
 static px_status add_to(void *data, px_tensor **results, const px_value *args) {
   return px_add_scalar_(args[0].v.tensor, px_float(*(double *)data), px_int(1));
 }
-PX_TEST(code_may_come_with_data_and_give_nothing) {
+PX_TEST(a_function_may_take_context_data_and_return_nothing) {
   double amount = 3;
   const px_op *op = registered(&(px_op_definition){.schema = "toys::add_to(Tensor(a!) self) -> ()",
                                                    .kind = "composite",
@@ -459,7 +460,7 @@ PX_TEST(code_may_come_with_data_and_give_nothing) {
   FAILS(px_op_call(op, PX_CALL_INPLACE, args, (void *[4]){NULL}), PX_TYPE,
         "does not support writing to self");
 }
-PX_TEST(results_need_no_names) {
+PX_TEST(result_names_are_optional) {
   const px_op *op = registered(
       &(px_op_definition){.schema = "toys::two(Tensor(a)? self) -> (Tensor(a), Tensor b)",
                           .kind = "composite",
@@ -469,9 +470,9 @@ PX_TEST(results_need_no_names) {
   CHECK_TEXT(op->result_names[1], "b");
 }
 
-// ---- what is refused
+// ---- refused definitions
 
-PX_TEST(a_bad_schema_is_told_with_its_place) {
+PX_TEST(schema_errors_name_the_character) {
   static const struct {
     const char *schema, *text;
   } rows[] = {
@@ -513,14 +514,14 @@ PX_TEST(a_bad_schema_is_told_with_its_place) {
   }
 }
 
-PX_TEST(defaults_are_those_of_the_schema) {
+PX_TEST(defaults_come_from_the_schema) {
   const px_op *op = registered(&(px_op_definition){
       .schema = "defaults( Tensor self , int[2] sizes=[3, -4], int[] one=7, int[] none=[], "
                 "float f=1e-05, Scalar s=2, Scalar t=-0.5, bool b=True, int? n=None, "
                 "str mode='a, b)', *, ScalarType? dtype=float64, Device? device=None, "
                 "Scalar inf=inf, Tensor? mask=None)->Tensor",
       .kind = "function",
-      .run = gives_nothing});
+      .run = return_nothing});
   const px_param *p = op->params;
   CHECK_EQ(op->param_count, 14);
   CHECK(p[1].kind == PX_ARG_INTS && p[1].fallback.n == 2 && p[1].fallback.v.ints[1] == -4);
@@ -533,7 +534,7 @@ PX_TEST(defaults_are_those_of_the_schema) {
   CHECK(isinf(p[12].fallback.v.f) && p[13].optional && p[13].kind == PX_ARG_TENSOR);
 }
 
-PX_TEST(parts_that_do_not_fit_are_refused) {
+PX_TEST(inconsistent_definitions_are_refused) {
   static const char schema[] = "toys::f(Tensor self, Tensor[] more, int n=0) -> Tensor";
   static const char one[] = "toys::f(Tensor self) -> Tensor";
   static const struct {
@@ -541,9 +542,9 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
     const char *text;
   } rows[] = {
       {{.schema = one, .kind = ""}, "toys::f has no kind"},
-      {{.schema = "f(Tensor x) -> ()", .kind = "function", .run = gives_nothing},
+      {{.schema = "f(Tensor x) -> ()", .kind = "function", .run = return_nothing},
        "f has no result; only composite ops may have none"},
-      {{.schema = one, .kind = "function", .run = gives_nothing, .serve = add_to},
+      {{.schema = one, .kind = "function", .run = return_nothing, .serve = add_to},
        "toys::f has functions `run` and `serve`"},
       {{.schema = one, .kind = "kernel", .kernels = {{"cpu", pick}}, .serve = add_to},
        "toys::f has kernels and a function `serve`"},
@@ -554,7 +555,7 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
       {{.schema = one, .kind = "kernel", .kernels = {{"cpu", NULL}}}, "for 'cpu' is NULL"},
       {{.schema = one, .kind = "kernel", .kernels = {{"cpu", pick}, {"cpu", pick}}},
        "toys::f has two kernels for 'cpu'"},
-      {{.schema = one, .kind = "kernel", .kernels = {{"cpu", pick}}, .run = gives_nothing},
+      {{.schema = one, .kind = "kernel", .kernels = {{"cpu", pick}}, .run = return_nothing},
        "toys::f has kernels and a function `run`"},
       {{.schema = one, .kind = "kernel float", .kernels = {{"cpu", pick}}},
        "'float' is for pointwise ops"},
@@ -571,17 +572,17 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
       {{.schema = "toys::f(int n) -> Tensor", .kind = "kernel", .kernels = {{"cpu", pick}}},
        "the first parameter of toys::f, which has kernels, must be a Tensor"},
       {{.schema = one, .kind = "function"}, "toys::f has no function `run`"},
-      {{.schema = one, .kind = "function inplace", .run = gives_nothing},
+      {{.schema = one, .kind = "function inplace", .run = return_nothing},
        "'inplace' is for ops with kernels"},
-      {{.schema = "f(int n) -> Tensor", .kind = "function method", .run = gives_nothing},
+      {{.schema = "f(int n) -> Tensor", .kind = "function method", .run = return_nothing},
        "cannot be a method"},
-      {{.schema = one, .kind = "composite", .run = gives_nothing, .gradient = ones_gradient},
+      {{.schema = one, .kind = "composite", .run = return_nothing, .gradient = ones_gradient},
        "its gradient is that of the ops it calls"},
-      {{.schema = one, .kind = "function", .run = gives_nothing, .saves = "self"},
+      {{.schema = one, .kind = "function", .run = return_nothing, .saves = "self"},
        "toys::f saves 'self' and has no gradient"},
       {{.schema = schema,
         .kind = "function",
-        .run = gives_nothing,
+        .run = return_nothing,
         .gradient = ones_gradient,
         .saves = "self, n"},
        "toys::f saves 'n', which is neither a tensor parameter nor a result"}};
@@ -592,7 +593,7 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
   FAILS(px_op_register(NULL, NULL), PX_TYPE, "`definition` is NULL");
 }
 
-PX_TEST(a_name_is_taken_once) {
+PX_TEST(a_name_is_registered_once) {
   px_op_definition d = squareplus_definition;
   registered(&d);
   FAILS(px_op_register(NULL, &d), PX_VALUE, "op 'toys::squareplus' is already registered");
@@ -613,7 +614,7 @@ static const px_op *numbered(int i) {
   return px_op_register(&op, &d) == PX_OK ? op : NULL;
 }
 
-PX_TEST(there_is_room_for_a_thousand) {
+PX_TEST(a_thousand_ops_can_be_registered) {
   PX_SCOPED(px_tensor) x = floats(1, 0.);
   const px_op *last = NULL;
   for (int i = 0; i < 1024; i++) {
@@ -631,12 +632,12 @@ PX_TEST(there_is_room_for_a_thousand) {
   CHECK(strstr(px_error_last()->message, "1024 ops can be registered"));
 }
 
-enum { THREADS = 8, EACH = 50 };
-static int won[EACH];  // atomic
+enum { THREADS = 8, NAMES = 50 };
+static int won[NAMES];  // atomic
 
-// All threads want the same names; they also look and call all the while.
+// All threads register the same names while they look up and call the ops.
 static void *register_all(void *unused) {
-  for (int i = 0; i < EACH; i++) {
+  for (int i = 0; i < NAMES; i++) {
     if (numbered(i)) __atomic_add_fetch(&won[i], 1, __ATOMIC_RELAXED);
     char name[32];
     snprintf(name, sizeof name, "many::op%d", i);
@@ -650,19 +651,19 @@ static void *register_all(void *unused) {
   return NULL;
 }
 
-PX_TEST(of_threads_that_register_a_name_one_wins) {
+PX_TEST(of_threads_registering_a_name_one_succeeds) {
   pthread_t threads[THREADS];
   int before = px_op_count();
   for (int i = 0; i < THREADS; i++)
     CHECK(pthread_create(&threads[i], NULL, register_all, NULL) == 0);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-  for (int i = 0; i < EACH; i++) CHECK_EQ(won[i], 1);
-  CHECK_EQ(px_op_count(), before + EACH);
+  for (int i = 0; i < NAMES; i++) CHECK_EQ(won[i], 1);
+  CHECK_EQ(px_op_count(), before + NAMES);
 }
 
 // ---- faults
 
-PX_TEST(what_fails_registers_nothing) {
+PX_TEST(a_failed_registration_leaves_no_op) {
   int ops = px_op_count();
   bool failed = true;
   for (int64_t n = 1; failed; n++) {
@@ -675,13 +676,13 @@ PX_TEST(what_fails_registers_nothing) {
   CHECK_EQ(px_op_count(), ops + 1);
 }
 
-static void fails_whole(const char *point, px_device device) {
+static void check_failed_call(const char *point, px_device device) {
   const px_op *op = px_op_find("toys::squareplus");
   PX_SCOPED(px_tensor) x = matrix();
-  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) t = NULL;
-  OK(px_to(&far, x, PX_DTYPE_NONE, device, false, false));
-  OK(px_t(&t, far));
+  OK(px_to(&on_device, x, PX_DTYPE_NONE, device, false, false));
+  OK(px_t(&t, on_device));
   px_value args[16] = {PX_T(t)};
   int64_t objects = px_live_objects(NULL), passed = 0;
   for (int64_t n = 1, failed = 1; failed; n++) {
@@ -692,15 +693,15 @@ static void fails_whole(const char *point, px_device device) {
     px_fault_disarm_all();
     px_release(results[0]);
     CHECK_EQ(px_live_objects(NULL), objects);
-    if (failed) IS(far, 6, 0., 1., 2., 3., 4., 5.);
+    if (failed) IS(on_device, 6, 0., 1., 2., 3., 4., 5.);
   }
-  CHECK(passed > 0 && px_tensor_version(far) == 1);
+  CHECK(passed > 0 && px_tensor_version(on_device) == 1);
 }
-PX_TEST(a_call_that_fails_changes_nothing) {
+PX_TEST(a_failed_call_changes_nothing) {
   simulate(1);
   registered(&squareplus_definition);
-  fails_whole("alloc", px_cpu());
-  fails_whole("launch", px_cpu());
-  fails_whole("alloc", px_cuda(0));
-  fails_whole("launch", px_cuda(0));
+  check_failed_call("alloc", px_cpu());
+  check_failed_call("launch", px_cpu());
+  check_failed_call("alloc", px_cuda(0));
+  check_failed_call("launch", px_cuda(0));
 }

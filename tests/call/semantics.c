@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What element-wise ops and reductions give: PyTorch's numbers, dtypes, errors and gradient names.
+// Element-wise ops and reductions: PyTorch's values, dtypes, errors and gradient names.
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
 #include "test.h"
 
 static px_tensor *make(const double *values, int64_t n, px_dtype dtype) {
   px_tensor *t = NULL;
-  char room[1024];
-  CHECK(n * 8 <= (int64_t)sizeof room);
+  char value[1024];
+  CHECK(n * 8 <= (int64_t)sizeof value);
   for (int64_t i = 0; i < n; i++)
-    px_scalar_store(px_float(values[i]), dtype, room + (size_t)i * px_dtype_size(dtype));
-  OK(px_tensor_from_data(&t, room, 1, &n, dtype, (px_device){PX_CPU, -1}));
+    px_scalar_store(px_float(values[i]), dtype, value + (size_t)i * px_dtype_size(dtype));
+  OK(px_tensor_from_data(&t, value, 1, &n, dtype, (px_device){PX_CPU, -1}));
   return t;
 }
 #define TENSOR(name, dtype, ...) \
@@ -18,10 +18,10 @@ static px_tensor *make(const double *values, int64_t n, px_dtype dtype) {
   PX_SCOPED(px_tensor) \
   name = make(name##_values, (int64_t)(sizeof name##_values / sizeof(double)), dtype)
 static double at(const px_tensor *t, int64_t i) {
-  char room[1024];
-  OK(px_tensor_read(t, room, (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t))));
+  char value[1024];
+  OK(px_tensor_read(t, value, (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t))));
   return px_scalar_float(
-      px_scalar_load(px_tensor_dtype(t), room + (size_t)i * px_dtype_size(px_tensor_dtype(t))));
+      px_scalar_load(px_tensor_dtype(t), value + (size_t)i * px_dtype_size(px_tensor_dtype(t))));
 }
 #define IS(t, i, wanted) CHECK_NEAR(at(t, i), wanted, 1e-6)
 
@@ -56,15 +56,15 @@ PX_TEST(remainders_have_the_sign_of_the_divisor_and_fmod_of_the_dividend) {
   IS(f, 2, 1);
   IS(f, 3, -1);
 }
-PX_TEST(a_number_keeps_the_dtype_of_its_category) {
+PX_TEST(scalars_promote_only_across_categories) {
   TENSOR(half, PX_FLOAT16, 1, 2);
-  TENSOR(whole, PX_INT32, 1, 2);
+  TENSOR(integer_at, PX_INT32, 1, 2);
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) c = NULL;
   OK(px_add_scalar(&a, half, px_float(0.5), px_int(1)));
-  OK(px_add_scalar(&b, whole, px_int(3), px_int(1)));
-  OK(px_add_scalar(&c, whole, px_float(0.5), px_int(1)));
+  OK(px_add_scalar(&b, integer_at, px_int(3), px_int(1)));
+  OK(px_add_scalar(&c, integer_at, px_float(0.5), px_int(1)));
   CHECK_EQ(px_tensor_dtype(a), PX_FLOAT16);
   CHECK_EQ(px_tensor_dtype(b), PX_INT32);
   CHECK_EQ(px_tensor_dtype(c), PX_FLOAT32);
@@ -80,21 +80,21 @@ PX_TEST(bools_are_not_subtracted) {
         "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to");
   FAILS(px_neg(&r, a), PX_UNIMPLEMENTED, "on a bool tensor is not supported");
 }
-PX_TEST(nan_of_either_side_spreads_through_limits) {
+PX_TEST(clamp_propagates_nan_of_input_and_bounds) {
   TENSOR(a, PX_FLOAT64, NAN, 1, 7, -7, 2);
   TENSOR(low, PX_FLOAT64, 0, NAN, 0, 0, 0);
   TENSOR(high, PX_FLOAT64, 5, 5, 5, 5, NAN);
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) clamped_below = NULL;
   PX_SCOPED(px_tensor) between = NULL;
-  OK(px_minimum(&least, a, high));
+  OK(px_minimum(&clamped_below, a, high));
   OK(px_clamp(&between, a, low, high));
-  CHECK(isnan(at(least, 0)) && isnan(at(least, 4)) && isnan(at(between, 0)));
+  CHECK(isnan(at(clamped_below, 0)) && isnan(at(clamped_below, 4)) && isnan(at(between, 0)));
   CHECK(isnan(at(between, 1)) && isnan(at(between, 4)));
-  IS(least, 2, 5);
+  IS(clamped_below, 2, 5);
   IS(between, 2, 5);
   IS(between, 3, 0);
 }
-PX_TEST(nan_spreads_through_extremes) {
+PX_TEST(min_and_max_propagate_nan) {
   TENSOR(a, PX_FLOAT32, 1, NAN, 3);
   TENSOR(b, PX_FLOAT32, 2, 2, 2);
   PX_SCOPED(px_tensor) m = NULL;
@@ -109,7 +109,7 @@ PX_TEST(nan_spreads_through_extremes) {
   OK(px_relu(&c, a));
   CHECK(isnan(at(c, 1)));
 }
-PX_TEST(rounding_is_to_even) {
+PX_TEST(round_is_half_to_even) {
   TENSOR(a, PX_FLOAT32, 0.5, 1.5, 2.5, -0.5);
   PX_SCOPED(px_tensor) r = NULL;
   OK(px_round(&r, a));
@@ -118,7 +118,7 @@ PX_TEST(rounding_is_to_even) {
   IS(r, 2, 2);
   IS(r, 3, 0);
 }
-PX_TEST(activations_give_the_known_numbers) {
+PX_TEST(activations_match_reference_values) {
   TENSOR(x, PX_FLOAT32, -1, 0.5);
   PX_SCOPED(px_tensor) g = NULL;
   PX_SCOPED(px_tensor) t = NULL;
@@ -145,8 +145,8 @@ PX_TEST(sums_of_small_integers_are_int64_and_means_are_refused) {
         "mean(): could not infer output dtype. Input dtype must be either a floating point or "
         "complex dtype. Got: Byte");
 }
-// What is one number seen many times has results that are copies of the first, in every row.
-PX_TEST(sums_of_an_expanded_number_are_all_the_same) {
+// A reduction of an expanded scalar computes one result and copies it to all rows.
+PX_TEST(sums_of_an_expanded_scalar_are_equal) {
   TENSOR(one, PX_FLOAT32, 0.5);
   const int64_t shape[] = {3, 2, 4, 5}, dims[] = {1};
   PX_SCOPED(px_tensor) many = NULL;
@@ -156,7 +156,7 @@ PX_TEST(sums_of_an_expanded_number_are_all_the_same) {
   CHECK_EQ(px_tensor_numel(sums), 60);
   for (int i = 0; i < 60; i++) IS(sums, i, 1);
 }
-PX_TEST(half_sums_are_made_in_float) {
+PX_TEST(fp16_sums_accumulate_in_float) {
   double ones[100];
   for (int i = 0; i < 100; i++) ones[i] = 40;
   PX_SCOPED(px_tensor) a = make(ones, 100, PX_FLOAT16);
@@ -168,7 +168,7 @@ PX_TEST(half_sums_are_made_in_float) {
   OK(px_mul_scalar(&inf, a, px_int(10000)));
   CHECK(isinf(at(inf, 0)));
 }
-PX_TEST(extremes_of_nothing_are_refused) {
+PX_TEST(min_and_max_of_no_elements_are_refused) {
   int64_t sizes[2] = {0, 3};
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) v = NULL;
@@ -179,7 +179,7 @@ PX_TEST(extremes_of_nothing_are_refused) {
   FAILS(px_max_dim(&v, &i, a, 0, false), PX_INDEX,
         "max(): Expected reduction dim 0 to have non-zero size.");
 }
-PX_TEST(a_division_by_zero_of_integers_is_an_error) {
+PX_TEST(integer_division_by_zero_is_an_error) {
   TENSOR(a, PX_INT64, 1, 2);
   TENSOR(b, PX_INT64, 1, 0);
   PX_SCOPED(px_tensor) r = NULL;
@@ -187,7 +187,7 @@ PX_TEST(a_division_by_zero_of_integers_is_an_error) {
   CHECK(status == PX_RUNTIME && strstr(px_error_last()->message, "ZeroDivisionError"));
 }
 
-// Quotients and remainders as C has them, of one number.
+// Quotients and remainders of one pair in C arithmetic.
 typedef struct quotients {
   int64_t down, zero, remainder, rest;
 } quotients;
@@ -197,7 +197,7 @@ static quotients divided(int64_t a, int64_t b) {
   return (quotients){q - low, q, r + low * b, r};
 }
 enum { DIVIDED = 1000 };
-// Numbers of all magnitudes, or products of those with neighbours.
+// Numbers of all magnitudes, or products of such numbers with `factors`, and their neighbours.
 static px_tensor *magnitudes(px_dtype dtype, uint64_t state, const px_tensor *factors) {
   int64_t n = DIVIDED;
   px_tensor *t = NULL;
@@ -218,16 +218,16 @@ static px_tensor *magnitudes(px_dtype dtype, uint64_t state, const px_tensor *fa
   }
   return t;
 }
-static int64_t whole(const px_tensor *t, int64_t i) {
+static int64_t integer_at(const px_tensor *t, int64_t i) {
   px_dtype dtype = px_tensor_dtype(t);
   const char *from = px_tensor_data(t);
   return px_scalar_load(dtype, from + (size_t)(i * px_tensor_strides(t)[0]) * px_dtype_size(dtype))
       .v.i;
 }
 static int64_t wrapped(int64_t x, px_dtype dtype) {
-  int64_t room = 0;
-  px_scalar_store(px_int(x), dtype, &room);
-  return px_scalar_load(dtype, &room).v.i;
+  int64_t value = 0;
+  px_scalar_store(px_int(x), dtype, &value);
+  return px_scalar_load(dtype, &value).v.i;
 }
 static void check_quotients(const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) down = NULL;
@@ -240,14 +240,14 @@ static void check_quotients(const px_tensor *a, const px_tensor *b) {
   OK(px_fmod(&rest, a, b));
   px_dtype dtype = px_tensor_dtype(a);
   for (int64_t i = 0; i < px_tensor_numel(a); i++) {
-    quotients q = divided(whole(a, i), whole(b, px_tensor_numel(b) > 1 ? i : 0));
-    CHECK_EQ(whole(down, i), wrapped(q.down, dtype));
-    CHECK_EQ(whole(zero, i), wrapped(q.zero, dtype));
-    CHECK_EQ(whole(remainder, i), q.remainder);
-    CHECK_EQ(whole(rest, i), q.rest);
+    quotients q = divided(integer_at(a, i), integer_at(b, px_tensor_numel(b) > 1 ? i : 0));
+    CHECK_EQ(integer_at(down, i), wrapped(q.down, dtype));
+    CHECK_EQ(integer_at(zero, i), wrapped(q.zero, dtype));
+    CHECK_EQ(integer_at(remainder, i), q.remainder);
+    CHECK_EQ(integer_at(rest, i), q.rest);
   }
 }
-PX_TEST(whole_numbers_of_all_magnitudes_divide_exactly) {
+PX_TEST(integer_division_is_exact_for_all_magnitudes) {
   for (px_dtype dtype = PX_UINT8; dtype <= PX_INT64; dtype++)
     for (uint64_t seed = 1; seed < 20; seed++) {
       PX_SCOPED(px_tensor) b = magnitudes(dtype, seed, NULL);
@@ -255,8 +255,8 @@ PX_TEST(whole_numbers_of_all_magnitudes_divide_exactly) {
       PX_SCOPED(px_tensor) one = NULL;
       PX_SCOPED(px_tensor) gaps = NULL;
       PX_SCOPED(px_tensor) others = NULL;
-      int64_t place = (int64_t)seed, end = place + 1;
-      OK(px_slice(&one, b, 0, &place, &end, 1));
+      int64_t begin = (int64_t)seed, end = begin + 1;
+      OK(px_slice(&one, b, 0, &begin, &end, 1));
       OK(px_slice(&gaps, a, 0, NULL, NULL, 3));
       OK(px_slice(&others, b, 0, NULL, NULL, 3));
       check_quotients(a, b);
@@ -274,7 +274,7 @@ static void check_name(px_tensor *result, const char *wanted) {
   CHECK_TEXT(px_node_name(node), wanted);
   px_release(result);
 }
-PX_TEST(gradients_are_named) {
+PX_TEST(gradients_have_pytorchs_names) {
   TENSOR(a, PX_FLOAT32, 1, 2);
   px_tensor *r = NULL, *i = NULL;
   int64_t dim = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose settings are: the process's or a thread's, and which threads take them over
-// (docs/threads.md).
+// Scope of settings: per process or per thread, and inheritance by threads (docs/threads.md).
 #include "devices.h"
 
 #include <pthread.h>
@@ -12,7 +11,7 @@ typedef struct seen {
   int current, threads, edge, sync, race;
 } seen;
 
-static seen look_around(void) {
+static seen read_settings(void) {
   return (seen){.dtype = px_dtype_default(),
                 .home = px_device_home(),
                 .device = px_device_default(),
@@ -26,20 +25,20 @@ static seen look_around(void) {
                 .race = px_race_level()};
 }
 
-static void *look_from_a_thread(void *place) {
-  *(seen *)place = look_around();
+static void *read_settings_in_thread(void *settings) {
+  *(seen *)settings = read_settings();
   return NULL;
 }
 
 static seen other_thread(void) {
   pthread_t thread;
   seen there;
-  CHECK(pthread_create(&thread, NULL, look_from_a_thread, &there) == 0);
+  CHECK(pthread_create(&thread, NULL, read_settings_in_thread, &there) == 0);
   pthread_join(thread, NULL);
   return there;
 }
 
-PX_TEST(settings_of_the_process_hold_in_all_threads) {
+PX_TEST(process_settings_apply_to_all_threads) {
   simulate(2);
   px_print_options options = px_print_options_get();
   options.edgeitems = 9;
@@ -59,7 +58,7 @@ PX_TEST(settings_of_the_process_hold_in_all_threads) {
   CHECK(px_device_equal(px_device_default(), px_cpu()));
 }
 
-PX_TEST(settings_of_a_thread_do_not_hold_in_others) {
+PX_TEST(settings_of_a_thread_do_not_apply_to_others) {
   simulate(2);
   OK(px_device_set(1));
   OK(px_device_set_default(px_cuda(1)));
@@ -70,7 +69,7 @@ PX_TEST(settings_of_a_thread_do_not_hold_in_others) {
   CHECK(there.grad && !there.inference);
 }
 
-PX_TEST(modes_are_taken_over_as_they_are) {
+PX_TEST(modes_are_saved_and_restored_exactly) {
   px_grad_set_enabled(true);
   px_inference_set_enabled(true);
   px_modes modes = px_modes_get();
@@ -86,31 +85,31 @@ PX_TEST(modes_are_taken_over_as_they_are) {
 
 // ---- threads of the library
 static px_status note(px_list **out, const int64_t *indices, int64_t count, void *context) {
-  *(seen *)context = look_around();
+  *(seen *)context = read_settings();
   return px_list_new(out, NULL, 0);
 }
 static int64_t one(void *context) { return 1; }
 
-PX_TEST(workers_of_a_loader_have_the_modes_of_who_started_the_pass) {
+PX_TEST(loader_workers_inherit_the_modes_of_the_iterators_creator) {
   static const px_dataset_kind kind = {.name = "look", .length = one, .batch = note};
   seen there = {.grad = true};
   PX_SCOPED(px_dataset) dataset = NULL;
   PX_SCOPED(px_loader) loader = NULL;
-  PX_SCOPED(px_loader_iter) pass = NULL;
+  PX_SCOPED(px_loader_iter) iterator = NULL;
   PX_SCOPED(px_list) batch = NULL;
   OK(px_dataset_new(&dataset, &kind, &there));
   OK(px_loader_new(&loader, dataset, &(px_loader_options){.workers = 1}));
   px_grad_set_enabled(false);
   OK(px_device_set_default(px_cuda(0)));
   OK(px_set_num_threads(3));
-  OK(px_loader_start(&pass, loader));
-  OK(px_loader_next(&batch, pass));
+  OK(px_loader_start(&iterator, loader));
+  OK(px_loader_next(&batch, iterator));
   CHECK(!there.grad && px_device_equal(there.device, px_cuda(0)));
   CHECK_EQ(there.threads, 1);
   CHECK_EQ(px_num_threads(), 3);
 }
 
-PX_TEST(a_thread_that_works_alone_has_one_until_it_does_not) {
+PX_TEST(a_single_threaded_caller_has_one_thread) {
   OK(px_set_num_threads(3));
   px_set_single_threaded(true);
   CHECK_EQ(px_num_threads(), 1);
@@ -120,11 +119,11 @@ PX_TEST(a_thread_that_works_alone_has_one_until_it_does_not) {
 }
 
 static px_status note_hook(px_tensor **out, px_tensor *grad, void *context) {
-  ((seen *)context)[px_tensor_device(grad).index] = look_around();
+  ((seen *)context)[px_tensor_device(grad).index] = read_settings();
   return PX_OK;
 }
 
-PX_TEST(the_engine_has_the_default_device_of_the_caller) {
+PX_TEST(the_engine_inherits_the_callers_default_device) {
   simulate(2);
   seen there[2];
   int64_t id;
@@ -145,11 +144,11 @@ PX_TEST(the_engine_has_the_default_device_of_the_caller) {
 }
 
 static px_status note_replica(int number, void *context) {
-  ((seen *)context)[number] = look_around();
+  ((seen *)context)[number] = read_settings();
   return PX_OK;
 }
 
-PX_TEST(replicas_have_the_grad_mode_and_their_device) {
+PX_TEST(replicas_inherit_the_grad_mode_and_set_their_device) {
   simulate(2);
   seen there[2];
   px_device devices[2] = {px_cuda(0), px_cuda(1)};
@@ -163,8 +162,8 @@ PX_TEST(replicas_have_the_grad_mode_and_their_device) {
 }
 
 // ---- threads of CPU kernels
-// A place that no thread had, or two, would stand out after additions in place.
-PX_TEST(each_place_is_worked_on_once_by_any_number_of_threads) {
+// Work is in place: an element visited twice, or never, has a wrong value.
+PX_TEST(any_number_of_threads_covers_each_element_once) {
   static const int64_t sizes[] = {40001, 65536, 262147, 1000003},
                        counts[] = {1, 2, 3, 7, 16, 63, 64, 80};
   const int64_t threads = px_num_threads();

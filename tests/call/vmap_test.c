@@ -1,60 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mapping over a dimension gives what a loop over its places gives, of every sample of the op
-// tables: results, gradients through the mapping, and gradients of each place within it.
+// vmap over a dimension equals a loop over its slices, for each sample of the op tables: results,
+// gradients through the vmap, and gradients taken per slice inside it.
 #include "phlox/vmap.h"
 #include "samples.h"
 
-enum { PLACES = 3 };
+enum { SLICES = 3 };
 static px_device cpu(void) { return (px_device){PX_CPU, -1}; }
 
-// ---- a mapped call and the calls of its places
+// ---- a vmapped call and the calls of its slices
 
-// The tensors of place j: the sample's, of which those that are mapped have their elements moved.
+// The tensors of slice j: those of the sample, with the elements of mapped tensors rotated by j.
 typedef struct task {
   sample s;
   uint32_t mapped;  // bit k: tensor k
-  int where;        // the mapped dimension: 0, or -1 for the last
-  px_tensor *places[PLACES][SAMPLE_TENSORS];
-  px_tensor *batches[SAMPLE_TENSORS];  // NULL where it is not mapped
+  int mapped_dim;   // the mapped dimension: 0, or -1 for the last
+  px_tensor *slices[SLICES][SAMPLE_TENSORS];
+  px_tensor *batched[SAMPLE_TENSORS];  // NULL if not mapped
 } task;
 
-static void stack_places(task *t, int k) {
-  px_tensor *parts[PLACES];
-  for (int j = 0; j < PLACES; j++) parts[j] = t->places[j][k];
-  OK(px_stack(&t->batches[k], parts, PLACES, t->where));
+static void stack_slices(task *t, int k) {
+  px_tensor *parts[SLICES];
+  for (int j = 0; j < SLICES; j++) parts[j] = t->slices[j][k];
+  OK(px_stack(&t->batched[k], parts, SLICES, t->mapped_dim));
 }
 
-static void open_task(task *t, int row, uint32_t mapped, int where, bool grads) {
+static void open_task(task *t, int row, uint32_t mapped, int mapped_dim, bool grads) {
   memset(t, 0, sizeof *t);
-  t->mapped = mapped, t->where = where;
+  t->mapped = mapped, t->mapped_dim = mapped_dim;
   sample_open(&t->s, row, PX_FLOAT64, cpu());
   for (int k = 0; k < t->s.tensor_count; k++) {
     px_tensor *given = t->s.tensors[k];
     if (!given) continue;
-    for (int64_t j = 0; j < PLACES; j++) {
+    for (int64_t j = 0; j < SLICES; j++) {
       int64_t shift = mapped >> k & 1 ? j : 0;
-      OK(px_roll(&t->places[j][k], given, &shift, 1, NULL, 0));
+      OK(px_roll(&t->slices[j][k], given, &shift, 1, NULL, 0));
     }
-    if (mapped >> k & 1) stack_places(t, k);
+    if (mapped >> k & 1) stack_slices(t, k);
     if (!grads || !t->s.smooth[k]) continue;
-    for (int j = 0; j < PLACES; j++) OK(px_tensor_set_requires_grad(t->places[j][k], true));
-    if (t->batches[k]) OK(px_tensor_set_requires_grad(t->batches[k], true));
+    for (int j = 0; j < SLICES; j++) OK(px_tensor_set_requires_grad(t->slices[j][k], true));
+    if (t->batched[k]) OK(px_tensor_set_requires_grad(t->batched[k], true));
   }
 }
 
 static void close_task(task *t) {
   for (int k = 0; k < t->s.tensor_count; k++) {
-    for (int j = 0; j < PLACES; j++) px_release(t->places[j][k]);
-    px_release(t->batches[k]);
+    for (int j = 0; j < SLICES; j++) px_release(t->slices[j][k]);
+    px_release(t->batched[k]);
   }
   sample_close(&t->s);
 }
 
-static void drop(px_tensor **list, int count) {
+static void release_all(px_tensor **list, int count) {
   for (int i = 0; i < count; i++) px_release(list[i]);
 }
 
-// The sum of all that has a gradient; NULL if nothing has.
+// The sum of all differentiable results; NULL if there are none.
 static px_tensor *total(px_tensor *const *results, int count) {
   px_tensor *sum = NULL;
   for (int i = 0; i < count; i++) {
@@ -90,14 +90,14 @@ typedef struct outcome {
   px_tensor *results[SAMPLE_RESULTS], *grads[SAMPLE_TENSORS];
   int count;
 } outcome;
-static void end_outcome(outcome *o) {
-  drop(o->results, o->count);
-  drop(o->grads, SAMPLE_TENSORS);
+static void release_outcome(outcome *o) {
+  release_all(o->results, o->count);
+  release_all(o->grads, SAMPLE_TENSORS);
 }
 
-static px_status call_place(const task *t, int j, outcome *o, bool grads) {
-  PX_TRY(sample_call(&t->s, t->places[j], o->results, &o->count));
-  return grads ? gradients(t, t->places[j], o->results, o->count, o->grads) : PX_OK;
+static px_status call_slice(const task *t, int j, outcome *o, bool grads) {
+  PX_TRY(sample_call(&t->s, t->slices[j], o->results, &o->count));
+  return grads ? gradients(t, t->slices[j], o->results, o->count, o->grads) : PX_OK;
 }
 
 static px_status unbatch_all(px_tensor **list, int count) {
@@ -111,18 +111,17 @@ static px_status unbatch_all(px_tensor **list, int count) {
   return PX_OK;
 }
 
-// What is compared: results; gradients of each place, taken within the mapping; gradients through
-// the mapping.
-typedef enum question { RESULTS, WITHIN, THROUGH } question;
+// The compared values: results, gradients per slice inside the vmap, or gradients through the vmap.
+typedef enum comparison { RESULTS, WITHIN, THROUGH } comparison;
 
-static px_status call_within(task *t, px_tensor **hidden, outcome *o, question of) {
+static px_status call_within(task *t, px_tensor **hidden, outcome *o, comparison of) {
   for (int k = 0; k < t->s.tensor_count; k++) {
-    if (t->batches[k])
-      PX_TRY(px_batch(&hidden[k], t->batches[k], t->where));
-    else if (t->s.tensors[k] && of == WITHIN)  // a leaf of each place's own
-      PX_TRY(px_tensor_detach(&hidden[k], t->places[0][k]));
+    if (t->batched[k])
+      PX_TRY(px_batch(&hidden[k], t->batched[k], t->mapped_dim));
+    else if (t->s.tensors[k] && of == WITHIN)  // a leaf for each slice
+      PX_TRY(px_tensor_detach(&hidden[k], t->slices[0][k]));
     else
-      hidden[k] = px_retain(t->places[0][k]);
+      hidden[k] = px_retain(t->slices[0][k]);
     if (hidden[k] && of == WITHIN && t->s.smooth[k])
       PX_TRY(px_tensor_set_requires_grad(hidden[k], true));
   }
@@ -132,21 +131,21 @@ static px_status call_within(task *t, px_tensor **hidden, outcome *o, question o
   return unbatch_all(o->grads, SAMPLE_TENSORS);
 }
 
-static px_status call_mapped(task *t, outcome *o, question of) {
+static px_status call_mapped(task *t, outcome *o, comparison of) {
   int level;
   px_tensor *hidden[SAMPLE_TENSORS] = {NULL};
-  PX_TRY(px_vmap_begin(&level, PLACES, PX_RANDOMNESS_ERROR));
+  PX_TRY(px_vmap_begin(&level, SLICES, PX_RANDOMNESS_ERROR));
   px_status status = call_within(t, hidden, o, of);
-  drop(hidden, SAMPLE_TENSORS);
+  release_all(hidden, SAMPLE_TENSORS);
   px_vmap_end();
   if (status != PX_OK || of != THROUGH) return status;
   px_tensor *inputs[SAMPLE_TENSORS] = {NULL};
   for (int k = 0; k < t->s.tensor_count; k++)
-    inputs[k] = t->batches[k] ? t->batches[k] : t->places[0][k];
+    inputs[k] = t->batched[k] ? t->batched[k] : t->slices[0][k];
   return gradients(t, inputs, o->results, o->count, o->grads);
 }
 
-// ---- comparing
+// ---- comparison
 
 static bool close_to(const px_tensor *a, const px_tensor *b) {
   if (!px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b)) ||
@@ -173,42 +172,42 @@ static bool close_to(const px_tensor *a, const px_tensor *b) {
 static int failures;
 static void complain(const task *t, const char *what) {
   fprintf(stderr, "%s %s: tensors %x mapped at %d: %s: %s\n", t->s.op_name, t->s.text, t->mapped,
-          t->where, what, px_error_last()->message);
+          t->mapped_dim, what, px_error_last()->message);
   px_error_clear();
   failures++;
 }
 
-static bool place_is(px_tensor *all, int dim, int j, px_tensor *one) {
-  PX_SCOPED(px_tensor) place = NULL;
-  OK(px_select(&place, all, dim, j));
-  return close_to(place, one);
+static bool slice_is(px_tensor *all, int dim, int j, px_tensor *one) {
+  PX_SCOPED(px_tensor) slice = NULL;
+  OK(px_select(&slice, all, dim, j));
+  return close_to(slice, one);
 }
 
-static void compare_results(const task *t, const outcome *mapped, const outcome *places) {
-  for (int j = 0; j < PLACES; j++)
+static void compare_results(const task *t, const outcome *mapped, const outcome *slices) {
+  for (int j = 0; j < SLICES; j++)
     for (int i = 0; i < mapped->count; i++)
-      if (mapped->results[i] && !place_is(mapped->results[i], 0, j, places[j].results[i])) {
+      if (mapped->results[i] && !slice_is(mapped->results[i], 0, j, slices[j].results[i])) {
         complain(t, "a result is another");
         return;
       }
 }
 
-// A tensor that is not mapped gets what all places give it.
-static px_tensor *sum_of(const outcome *places, int k) {
+// The gradient of an unmapped tensor is the sum over all slices.
+static px_tensor *sum_of(const outcome *slices, int k) {
   px_tensor *sum = NULL, *next = NULL;
-  for (int j = 0; j < PLACES; j++) {
-    if (!places[j].grads[k]) continue;
+  for (int j = 0; j < SLICES; j++) {
+    if (!slices[j].grads[k]) continue;
     if (sum)
-      OK(px_add(&next, sum, places[j].grads[k], px_int(1)));
+      OK(px_add(&next, sum, slices[j].grads[k], px_int(1)));
     else
-      next = px_retain(places[j].grads[k]);
+      next = px_retain(slices[j].grads[k]);
     px_release(sum);
     sum = next;
   }
   return sum;
 }
 
-// A gradient that is missing is zero.
+// A missing gradient is zero.
 static bool agree(const px_tensor *a, const px_tensor *b) {
   if (a && b) return close_to(a, b);
   PX_SCOPED(px_tensor) zeros = NULL;
@@ -217,39 +216,40 @@ static bool agree(const px_tensor *a, const px_tensor *b) {
   return !zeros || close_to(zeros, a ? a : b);
 }
 
-static bool came_through(const task *t, const outcome *mapped, const outcome *places, int k) {
+static bool gradient_agrees(const task *t, const outcome *mapped, const outcome *slices, int k) {
   px_tensor *all = mapped->grads[k];
-  PX_SCOPED(px_tensor) sum = sum_of(places, k);
-  if (!t->batches[k]) return agree(all, sum);
-  for (int j = 0; j < PLACES; j++) {
-    PX_SCOPED(px_tensor) place = NULL;
-    if (all) OK(px_select(&place, all, t->where, j));
-    if (!agree(place, places[j].grads[k])) return false;
+  PX_SCOPED(px_tensor) sum = sum_of(slices, k);
+  if (!t->batched[k]) return agree(all, sum);
+  for (int j = 0; j < SLICES; j++) {
+    PX_SCOPED(px_tensor) slice = NULL;
+    if (all) OK(px_select(&slice, all, t->mapped_dim, j));
+    if (!agree(slice, slices[j].grads[k])) return false;
   }
   return true;
 }
 
-static void compare_through(const task *t, const outcome *mapped, const outcome *places) {
+static void compare_through(const task *t, const outcome *mapped, const outcome *slices) {
   for (int k = 0; k < t->s.tensor_count; k++)
-    if (!came_through(t, mapped, places, k)) {
+    if (!gradient_agrees(t, mapped, slices, k)) {
       complain(t, "a gradient through the mapping is another");
       return;
     }
 }
 
-static void compare_gradients(const task *t, const outcome *mapped, const outcome *places) {
-  for (int j = 0; j < PLACES; j++)
+static void compare_gradients(const task *t, const outcome *mapped, const outcome *slices) {
+  for (int j = 0; j < SLICES; j++)
     for (int k = 0; k < t->s.tensor_count; k++) {
-      px_tensor *all = mapped->grads[k], *one = places[j].grads[k];
+      px_tensor *all = mapped->grads[k], *one = slices[j].grads[k];
       if (!all && !one) continue;
-      if (!all || !one || !place_is(all, 0, j, one)) {
+      if (!all || !one || !slice_is(all, 0, j, one)) {
         complain(t, "a gradient of a place is another");
         return;
       }
     }
 }
 
-// What has no rule because it has no sense: sizes that follow from values, what reads elements.
+// True if the last error is that of an op without a batching rule: data-dependent sizes, or reads
+// of elements.
 static bool is_refused(void) {
   static const char *const texts[] = {
       "We do not support batching operators that can output dynamic",
@@ -260,39 +260,39 @@ static bool is_refused(void) {
   return false;
 }
 
-static void check_task(task *t, question of) {
-  outcome mapped = {.count = 0}, places[PLACES];
-  memset(places, 0, sizeof places);
+static void check_task(task *t, comparison of) {
+  outcome mapped = {.count = 0}, slices[SLICES];
+  memset(slices, 0, sizeof slices);
   bool fine = true;
-  for (int j = 0; j < PLACES && fine; j++)
-    fine = call_place(t, j, &places[j], of != RESULTS) == PX_OK;
+  for (int j = 0; j < SLICES && fine; j++)
+    fine = call_slice(t, j, &slices[j], of != RESULTS) == PX_OK;
   px_error_clear();
   if (fine) {
     static void (*const compare[])(const task *, const outcome *, const outcome *) = {
         compare_results, compare_gradients, compare_through};
     if (call_mapped(t, &mapped, of) == PX_OK)
-      compare[of](t, &mapped, places);
+      compare[of](t, &mapped, slices);
     else if (!is_refused())
       complain(t, "fails");
   }
   px_error_clear();
-  end_outcome(&mapped);
-  for (int j = 0; j < PLACES; j++) end_outcome(&places[j]);
+  release_outcome(&mapped);
+  for (int j = 0; j < SLICES; j++) release_outcome(&slices[j]);
 }
 
-static void check_row(int row, uint32_t mapped, int where, question of) {
+static void check_row(int row, uint32_t mapped, int mapped_dim, comparison of) {
   task t;
-  open_task(&t, row, mapped, where, of != RESULTS);
+  open_task(&t, row, mapped, mapped_dim, of != RESULTS);
   check_task(&t, of);
   close_task(&t);
 }
 
 static px_status be_silent(px_warning category, const char *text) { return PX_OK; }
 
-// What a loop over places does not tell: values that are not set; sizes that follow from values;
-// numbers that are drawn without a word of that in the table; a write to what is not mapped;
-// strides and bits of the memory as a whole, if the mapped dimension lies within.
-static bool is_apart(const sample *s, int where) {
+// Samples not comparable with a loop over slices: uninitialised values, data-dependent sizes,
+// random ops without the flag in the table, writes to unmapped tensors. With an inner mapped
+// dimension also strides and bits of the whole memory.
+static bool is_not_comparable(const sample *s, int mapped_dim) {
   static const char *const never[] = {
       "empty_like",     "new_empty",         "new_empty_strided", "repeat_interleave_tensor",
       "gumbel_softmax", "embedding_renorm_", "as_strided_again",  "repeat_interleave_counts"};
@@ -302,11 +302,11 @@ static bool is_apart(const sample *s, int where) {
   for (size_t i = 0; i < sizeof never / sizeof *never; i++)
     if (!strcmp(never[i], s->op_name)) return true;
   for (size_t i = 0; i < sizeof within / sizeof *within; i++)
-    if (where && !strcmp(within[i], s->op_name)) return true;
+    if (mapped_dim && !strcmp(within[i], s->op_name)) return true;
   return false;
 }
 
-static void check_rows(question of) {
+static void check_rows(comparison of) {
   px_warning_set_sink(be_silent);
   for (int row = 0; row < SAMPLE_ROWS; row++) {
     sample s;
@@ -314,23 +314,24 @@ static void check_rows(question of) {
     uint32_t present = 0;
     bool writes = (s.op->flags & PX_OP_ONLY_INPLACE) != 0;
     for (int k = 0; k < s.tensor_count; k++) present |= s.tensors[k] ? 1u << k : 0;
-    if (writes) present &= 1;  // the copy of self is what is written
-    bool skips[2] = {is_apart(&s, 0) || (of != RESULTS && writes), is_apart(&s, -1)};
+    if (writes) present &= 1;  // writes go to the copy of self
+    bool skips[2] = {is_not_comparable(&s, 0) || (of != RESULTS && writes),
+                     is_not_comparable(&s, -1)};
     int tensors = s.tensor_count;
     sample_close(&s);
-    for (int where = 0; where >= -1 && !skips[0]; where--)
-      for (int k = 0; k < tensors && !(where && skips[1]); k++)
-        if (present >> k & 1) check_row(row, 1u << k, where, of);
+    for (int mapped_dim = 0; mapped_dim >= -1 && !skips[0]; mapped_dim--)
+      for (int k = 0; k < tensors && !(mapped_dim && skips[1]); k++)
+        if (present >> k & 1) check_row(row, 1u << k, mapped_dim, of);
     if ((present & (present - 1)) && !skips[0]) check_row(row, present, 0, of);
   }
   CHECK_EQ(failures, 0);
 }
 
-PX_TEST(a_mapped_call_gives_what_a_loop_gives) { check_rows(RESULTS); }
-PX_TEST(gradients_within_a_mapping_are_those_of_each_place) { check_rows(WITHIN); }
-PX_TEST(gradients_come_through_a_mapping) { check_rows(THROUGH); }
+PX_TEST(vmap_equals_a_loop) { check_rows(RESULTS); }
+PX_TEST(gradients_inside_vmap_are_per_slice) { check_rows(WITHIN); }
+PX_TEST(gradients_flow_through_vmap) { check_rows(THROUGH); }
 
-// ---- by hand
+// ---- single cases
 
 static px_tensor *counted(int ndim, const int64_t *sizes) {
   px_tensor *line = NULL, *out = NULL;
@@ -348,7 +349,7 @@ static double element(const px_tensor *t, int64_t at) {
 }
 
 // The example of phlox/vmap.h.
-PX_TEST(rows_have_sums_of_their_squares) {
+PX_TEST(vmap_of_a_sum_of_squares) {
   PX_SCOPED(px_tensor) rows = counted(2, (int64_t[]){2, 3});
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) square = NULL;
@@ -367,7 +368,7 @@ PX_TEST(rows_have_sums_of_their_squares) {
   CHECK_NEAR(element(out, 1), 50, 0);
 }
 
-PX_TEST(mappings_nest) {
+PX_TEST(vmaps_nest) {
   PX_SCOPED(px_tensor) a = counted(1, (int64_t[]){3});
   PX_SCOPED(px_tensor) b = counted(1, (int64_t[]){4});
   PX_SCOPED(px_tensor) one = NULL;
@@ -393,11 +394,11 @@ PX_TEST(mappings_nest) {
   CHECK_NEAR(element(out, 11), 6, 0);
 }
 
-// Histories that begin inside stay inside: what comes out has only those from outside.
-PX_TEST(what_a_mapping_gives_does_not_require_grad_for_what_did_inside) {
+// Graphs recorded inside the vmap end there: an output requires grad only for leaves outside.
+PX_TEST(leaves_inside_vmap_do_not_require_grad_outside) {
   PX_SCOPED(px_tensor) x = counted(1, (int64_t[]){3});
   PX_SCOPED(px_tensor) weight = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) slice = NULL;
   PX_SCOPED(px_tensor) loss = NULL;
   PX_SCOPED(px_tensor) out = NULL;
   px_tensor *grad = NULL;
@@ -405,8 +406,8 @@ PX_TEST(what_a_mapping_gives_does_not_require_grad_for_what_did_inside) {
   OK(px_full(&weight, NULL, 0, px_float(2), PX_FLOAT64, cpu(), false, false));
   OK(px_vmap_begin(&level, 3, PX_RANDOMNESS_ERROR));
   OK(px_tensor_set_requires_grad(weight, true));
-  OK(px_batch(&place, x, 0));
-  OK(px_mul(&loss, weight, place));
+  OK(px_batch(&slice, x, 0));
+  OK(px_mul(&loss, weight, slice));
   OK(px_grad(&grad, 1, &loss, NULL, 1, &weight, false, true, false));
   OK(px_unbatch(&out, grad, 0));
   px_release(grad);
@@ -417,49 +418,49 @@ PX_TEST(what_a_mapping_gives_does_not_require_grad_for_what_did_inside) {
 
 static px_status add_in_place(px_tensor *to, px_tensor *x) { return px_add_(to, x, px_int(1)); }
 
-PX_TEST(what_needs_elements_is_refused) {
+PX_TEST(reading_elements_inside_vmap_is_refused) {
   PX_SCOPED(px_tensor) x = counted(2, (int64_t[]){2, 3});
   PX_SCOPED(px_tensor) zeros = counted(1, (int64_t[]){3});
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) slice = NULL;
   px_tensor *out = NULL;
   px_scalar number;
-  double room[3];
+  double buffer[3];
   void *at;
   int level;
   FAILS(px_batch(&out, x, 0), PX_RUNTIME, "outside of px_vmap_begin");
   OK(px_vmap_begin(&level, 2, PX_RANDOMNESS_ERROR));
   FAILS(px_batch(&out, x, 1), PX_VALUE, "has size 3, but the level has size 2");
   FAILS(px_batch(&out, x, 2), PX_INDEX, "Dimension out of range");
-  OK(px_batch(&place, x, 0));
-  CHECK(px_tensor_data(place) == NULL);
-  FAILS(px_tensor_read(place, room, sizeof room), PX_RUNTIME, "doesn't have storage");
-  FAILS(px_tensor_host_data(&at, place), PX_RUNTIME, "doesn't have storage");
+  OK(px_batch(&slice, x, 0));
+  CHECK(px_tensor_data(slice) == NULL);
+  FAILS(px_tensor_read(slice, buffer, sizeof buffer), PX_RUNTIME, "doesn't have storage");
+  FAILS(px_tensor_host_data(&at, slice), PX_RUNTIME, "doesn't have storage");
   PX_SCOPED(px_tensor) one = NULL;
-  OK(px_select(&one, place, 0, 0));
+  OK(px_select(&one, slice, 0, 0));
   FAILS(px_tensor_item(&number, one), PX_RUNTIME, "vmap over calling .item() on a Tensor");
-  FAILS(px_nonzero(&out, place), PX_RUNTIME, "operators that can output dynamic shape");
-  FAILS(add_in_place(zeros, place), PX_RUNTIME, "vmap: inplace arithmetic(self, *extra_args)");
-  FAILS(px_add_out(zeros, place, place, px_int(1)), PX_RUNTIME,
+  FAILS(px_nonzero(&out, slice), PX_RUNTIME, "operators that can output dynamic shape");
+  FAILS(add_in_place(zeros, slice), PX_RUNTIME, "vmap: inplace arithmetic(self, *extra_args)");
+  FAILS(px_add_out(zeros, slice, slice, px_int(1)), PX_RUNTIME,
         "not implemented for aten::add.out");
   FAILS(px_normal_(zeros, 0, 1, NULL), PX_RUNTIME, "in randomness error mode");
-  FAILS(px_backward(1, &place, NULL, false, false), PX_RUNTIME, "inside a functorch transform");
+  FAILS(px_backward(1, &slice, NULL, false, false), PX_RUNTIME, "inside a functorch transform");
   px_vmap_end();
 }
 
 static double spread_of(px_randomness randomness) {
   PX_SCOPED(px_tensor) x = counted(1, (int64_t[]){2});
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) slice = NULL;
   PX_SCOPED(px_tensor) drawn = NULL;
   PX_SCOPED(px_tensor) out = NULL;
   int level;
   OK(px_vmap_begin(&level, 2, randomness));
-  OK(px_batch(&place, x, 0));
-  OK(px_randn_like(&drawn, place, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  OK(px_batch(&slice, x, 0));
+  OK(px_randn_like(&drawn, slice, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   OK(px_unbatch(&out, drawn, 0));
   px_vmap_end();
   return element(out, 0) - element(out, 1);
 }
-PX_TEST(random_numbers_are_the_same_or_different) {
+PX_TEST(randomness_is_same_or_different) {
   CHECK(spread_of(PX_RANDOMNESS_DIFFERENT) != 0);
   CHECK_NEAR(spread_of(PX_RANDOMNESS_SAME), 0, 0);
 }

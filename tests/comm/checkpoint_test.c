@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: written by several processes, read by one or by another number; cut off, damaged.
+// Checkpoints: saved by several processes and loaded by one or by another number of them;
+// interrupted saves, and damaged files.
 #include "phlox/phlox.h"
 
 #include <dirent.h>
@@ -19,7 +20,7 @@ static char *in_folder(const char *name, char *path) {
   return path;
 }
 
-// Calls fn with the path of each file of tensors, and gives their number.
+// Calls fn with the path of each tensor file. Returns their number.
 static int each_file(void (*fn)(const char *path)) {
   char path[400];
   int count = 0;
@@ -44,7 +45,7 @@ static void remove_folder(void) {
   CHECK_EQ(rmdir(folder), 0);
 }
 
-// Rows `first` to first + count of a matrix whose element (i, j) is 10 * i + j + more.
+// Rows [first, first + count) of a matrix with elements 10 * i + j + more.
 static px_tensor *rows(int64_t first, int64_t count, double more) {
   px_tensor *out;
   int64_t sizes[] = {count, 3};
@@ -54,13 +55,13 @@ static px_tensor *rows(int64_t first, int64_t count, double more) {
   return out;
 }
 
-static const int64_t whole[] = {5, 3};
+static const int64_t full_sizes[] = {5, 3};
 
-// What fails within the library's calls.
+// The fault point inside the library, and its passage.
 static const char *point;
-static int64_t nth;
+static int64_t passage;
 static void arm(void) {
-  if (point) OK(px_fault_arm(point, nth, false));
+  if (point) OK(px_fault_arm(point, passage, false));
 }
 static px_status disarmed(px_status status) {
   if (point) px_fault_disarm_all();
@@ -78,12 +79,13 @@ static px_status save(px_comm *comm, double more) {
   OK(px_tree_new(&values, PX_TREE_DICT));
   OK(px_tree_number(&epoch, px_int(7)));
   OK(px_tree_set(values, "epoch", epoch));
-  px_checkpoint_item items[] = {{"w", part, whole, first}, {"b", all, NULL, 0}};
+  px_checkpoint_item items[] = {{"w", part, full_sizes, first}, {"b", all, NULL, 0}};
   arm();
   return disarmed(px_checkpoint_save(folder, comm, px_cpu(), items, 2, values));
 }
 
-// Reads rows of "w", and "b", and checks them; `more` EITHER: they are all of one of two saves.
+// Reads and checks rows of "w", and "b". With `more` EITHER, all values belong to one of the two
+// saves.
 enum { EITHER = -1 };
 static px_status check(int64_t first, int64_t count, double more) {
   PX_SCOPED(px_checkpoint) saved = NULL;
@@ -91,7 +93,7 @@ static px_status check(int64_t first, int64_t count, double more) {
   PX_SCOPED(px_tensor) all = rows(0, 2, -1);
   arm();
   px_status status = px_checkpoint_open(&saved, folder);
-  px_checkpoint_item items[] = {{"w", part, whole, first}, {"b", all, NULL, 0}};
+  px_checkpoint_item items[] = {{"w", part, full_sizes, first}, {"b", all, NULL, 0}};
   if (status == PX_OK) status = px_checkpoint_read(saved, items, 2);
   PX_TRY(disarmed(status));
   const double *w = px_tensor_data(part), *b = px_tensor_data(all);
@@ -115,17 +117,17 @@ static void read_own(px_comm *comm, px_device device) {
   px_shard_rows(&first, &count, 5, px_comm_rank(comm), px_comm_size(comm));
   OK(check(first, count, 0.25));
 }
-PX_TEST(what_some_ranks_saved_others_read) {
+PX_TEST(another_number_of_ranks_can_load_a_checkpoint) {
   make_folder();
   run_ranks(3, ON_CPU, save_twice);
-  CHECK_EQ(each_file(NULL), 3);  // those of the first are gone
+  CHECK_EQ(each_file(NULL), 3);  // the files of the first save are gone
   OK(check(0, 5, 0.25));
   OK(check(1, 3, 0.25));
   run_ranks(2, ON_CPU, read_own);
   remove_folder();
 }
 
-// Rank 1 cannot write the second time: all are told, and the first checkpoint stays.
+// The second save of rank 1 fails: all ranks get the error and the first checkpoint stays.
 static void fail_second(px_comm *comm, px_device device) {
   int rank = px_comm_rank(comm);
   OK(save(comm, 0.25));
@@ -136,15 +138,15 @@ static void fail_second(px_comm *comm, px_device device) {
   if (!rank)
     CHECK(strstr(px_error_last()->message, "rank 1 could not write its part of the checkpoint"));
 }
-// Rank 1 ends within the second one.
+// Rank 1 exits during the second save.
 static void die_in_second(px_comm *comm, px_device device) {
   OK(save(comm, 0.25));
   if (px_comm_rank(comm)) _exit(0);
   px_status status = save(comm, 0.5);
   CHECK_EQ((int)status, (int)PX_DIST_BACKEND);
-  _exit(0);  // the others cannot be waited for any more
+  _exit(0);  // the other rank no longer answers
 }
-PX_TEST(a_save_that_fails_or_is_cut_off_leaves_the_earlier_one) {
+PX_TEST(a_failed_or_interrupted_save_keeps_the_previous_checkpoint) {
   make_folder();
   run_ranks(2, ON_CPU, fail_second);
   OK(check(0, 5, 0.25));
@@ -156,14 +158,14 @@ PX_TEST(a_save_that_fails_or_is_cut_off_leaves_the_earlier_one) {
 static px_status with_fault(const char *what, int64_t n, px_status (*fn)(px_comm *, double),
                             double more) {
   point = what;
-  nth = n;
+  passage = n;
   px_status status = fn(NULL, more);
   point = NULL;
   return status;
 }
 static px_status check_all(px_comm *comm, double more) { return check(0, 5, more); }
 
-PX_TEST(whatever_call_of_the_system_fails_one_checkpoint_is_whole) {
+PX_TEST(after_any_failed_call_one_checkpoint_is_complete) {
   static const char *const points[] = {"file", "alloc"};
   make_folder();
   for (int p = 0; p < 2; p++) {
@@ -182,7 +184,7 @@ PX_TEST(whatever_call_of_the_system_fails_one_checkpoint_is_whole) {
   remove_folder();
 }
 
-PX_TEST(damage_is_named) {
+PX_TEST(damaged_files_are_named) {
   char path[400];
   make_folder();
   PX_SCOPED(px_checkpoint) saved = NULL;

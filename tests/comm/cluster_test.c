@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulated clusters: many ranks in one process, the order of their streams, the links, and ranks
-// that die, differ, leave or are late. tests/comm/comm_test.c has what each collective does.
+// Simulated clusters of many ranks in one process: stream order, links, and ranks that die,
+// diverge, leave or are late. tests/comm/comm_test.c tests each collective.
 #include "phlox/comm.h"
 #include "phlox/extend.h"
 #include "phlox/phlox.h"
@@ -71,7 +71,7 @@ static px_status run_another(int rank, int ranks, void *argument) {
   FAILS(px_cluster_run(1, run_another, NULL), PX_RUNTIME, "only one can run at a time");
   return PX_OK;
 }
-PX_TEST(what_cannot_be_a_cluster_is_refused) {
+PX_TEST(invalid_clusters_are_refused) {
   simulate("threads", "0");
   FAILS(px_cluster_run(65, add_up, NULL), PX_RUNTIME, "PHLOX_SIM_DEVICES=65");
   FAILS(px_cluster_run(0, add_up, NULL), PX_VALUE, "at least one rank");
@@ -82,8 +82,9 @@ PX_TEST(what_cannot_be_a_cluster_is_refused) {
 
 // ---- order
 
-// The host does not wait for the other ranks: rank 1 calls when rank 0 has, and has said so.
-static px_status call_in_turn(int rank, int ranks, void *argument) {
+// A collective does not block the host: rank 1 calls it only after rank 0 has returned from its
+// call.
+static px_status call_after_rank_0(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_work) work = NULL;
@@ -98,16 +99,16 @@ static px_status call_in_turn(int rank, int ranks, void *argument) {
   CHECK(px_work_is_completed(work));
   return PX_OK;
 }
-PX_TEST(a_collective_is_work_of_a_stream) {
+PX_TEST(a_collective_is_queued_on_its_stream) {
   simulate("threads", "0");
-  OK(px_cluster_run(2, call_in_turn, NULL));
+  OK(px_cluster_run(2, call_after_rank_0, NULL));
 }
-PX_TEST(a_collective_is_work_of_a_stream_under_a_schedule) {
+PX_TEST(a_collective_is_queued_on_its_stream_under_a_schedule) {
   simulate("schedule", "0");
-  OK(px_cluster_run(2, call_in_turn, NULL));
+  OK(px_cluster_run(2, call_after_rank_0, NULL));
 }
 
-// The last rank's device waits for the collective already, which the others join after.
+// The last rank's device already waits for the collective when the others join.
 static px_status profile_late(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_tensor) x = NULL;
@@ -128,31 +129,31 @@ static px_status profile_late(int rank, int ranks, void *argument) {
   px_profile_free(profile);
   return PX_OK;
 }
-PX_TEST(a_profile_begins_while_another_rank_waits_in_a_collective) {
+PX_TEST(a_profile_can_begin_while_a_rank_waits_in_a_collective) {
   simulate("threads", "0");
   OK(px_cluster_run(2, profile_late, NULL));
 }
 
-// A program that lacks waits: each rank's numbers depend on the order of its streams, which is the
-// seed's, however the threads of the ranks run.
+// A program with missing waits: each rank's numbers depend on the order of its streams. The seed
+// alone determines the order, independent of thread timing.
 enum { RACERS = 8, ROUNDS = 12 };
 static double results[RACERS];
 static px_status race(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
-  PX_SCOPED(px_stream) aside = NULL;
+  PX_SCOPED(px_stream) side = NULL;
   px_stream *home;
   PX_TRY(join(&comm, rank, ranks, 0));
   PX_TRY(full(&x, rank, 64, 1));
   PX_TRY(full(&y, rank, 64, rank));
   PX_TRY(px_stream_current(&home, (px_device){PX_CUDA, rank}));
-  PX_TRY(px_stream_new(&aside, (px_device){PX_CUDA, rank}, 0));
+  PX_TRY(px_stream_new(&side, (px_device){PX_CUDA, rank}, 0));
   for (int i = 0; i < ROUNDS; i++) {
     PX_TRY(sum(NULL, comm, x));
-    PX_TRY(px_mul_scalar_(x, px_float(0.125)));  // must wait for the sum, and does not
-    PX_TRY(px_stream_set_current(aside));
-    PX_TRY(px_add_(y, x, px_int(1)));  // must wait for both
+    PX_TRY(px_mul_scalar_(x, px_float(0.125)));  // lacks a wait for the sum
+    PX_TRY(px_stream_set_current(side));
+    PX_TRY(px_add_(y, x, px_int(1)));  // lacks a wait for both
     PX_TRY(px_stream_set_current(home));
     usleep((unsigned)(rank * 7 + i) % 5 * (argument ? 300 : 50));
     if (i % 4 == 3) PX_TRY(px_device_synchronize(rank));
@@ -161,25 +162,25 @@ static px_status race(int rank, int ranks, void *argument) {
   results[rank] = first_of(y);
   return PX_OK;
 }
-static void race_by(const char *seed, void *slower, double out[RACERS]) {
+static void race_with_seed(const char *seed, void *slower, double out[RACERS]) {
   simulate("schedule", seed);
   px_race_enable(0, false);
   OK(px_cluster_run(RACERS, race, slower));
   memcpy(out, results, sizeof results);
 }
-PX_TEST(a_seed_gives_the_same_wrong_numbers_again) {
+PX_TEST(a_seed_reproduces_racy_results) {
   double first[RACERS], again[RACERS];
-  race_by("5", NULL, first);
-  race_by("5", results, again);
+  race_with_seed("5", NULL, first);
+  race_with_seed("5", results, again);
   for (int r = 0; r < RACERS; r++) CHECK(first[r] == again[r]);
 }
 static void *race_once(const char *seed) {
   static double shared[RACERS];
-  race_by(seed, NULL, shared);
+  race_with_seed(seed, NULL, shared);
   return shared;
 }
-// The seed is read when the first device is opened: each is a process of its own.
-static double race_apart(const char *seed) {
+// The first opened device reads the seed, so each seed needs a process.
+static double race_in_child(const char *seed) {
   int ends[2];
   double sum = 0;
   CHECK(!pipe(ends));
@@ -196,18 +197,18 @@ static double race_apart(const char *seed) {
   waitpid(child, NULL, 0);
   return sum;
 }
-PX_TEST(another_seed_gives_other_wrong_numbers) {
-  double first = race_apart("1");
-  CHECK(race_apart("1") == first);
+PX_TEST(another_seed_changes_racy_results) {
+  double first = race_in_child("1");
+  CHECK(race_in_child("1") == first);
   bool differs = false;
   for (int i = 2; i < 8; i++) {
     char seed[] = {(char)('0' + i), 0};
-    differs |= race_apart(seed) != first;
+    differs |= race_in_child(seed) != first;
   }
   CHECK(differs);
 }
 
-// Virtual time: 6 steps of 1000 ns, and 6 times a quarter of a mebibyte at 1 GB a second.
+// Virtual time: 6 steps of 1000 ns, and 6 times a quarter of a mebibyte at 1 GB/s.
 static px_status measure(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_tensor) x = NULL;
@@ -244,7 +245,7 @@ static double draw(void) {
   OK(px_rand(&x, &one, 1, NULL, PX_FLOAT64, (px_device){PX_CPU, -1}, false, false));
   return *(double *)px_tensor_data(x);
 }
-PX_TEST(a_thread_may_draw_numbers_of_its_own) {
+PX_TEST(a_thread_may_use_its_own_generator) {
   PX_SCOPED(px_generator) own = NULL;
   simulate("threads", "0");
   OK(px_generator_new(&own, (px_device){PX_CPU, -1}));
@@ -257,21 +258,21 @@ PX_TEST(a_thread_may_draw_numbers_of_its_own) {
   CHECK(draw() == first);
   px_manual_seed(7);
   px_random_isolate(NULL, 0);
-  CHECK(draw() == second);  // the process's go on where they were
+  CHECK(draw() == second);  // the process-wide generator continues its sequence
 }
 
-// ---- what goes wrong
+// ---- failures
 
 enum { FAULTY = 4 };
-static char told[FAULTY][1024];
+static char errors[FAULTY][1024];
 
-static void tell(int rank) {
-  snprintf(told[rank], sizeof told[rank], "%.1000s", px_error_last()->message);
+static void save_error(int rank) {
+  snprintf(errors[rank], sizeof errors[rank], "%.1000s", px_error_last()->message);
   px_error_clear();
 }
 static void expect(int rank, const char *text) {
-  if (!strstr(told[rank], text)) fprintf(stderr, "rank %d: %s\n", rank, told[rank]);
-  CHECK(strstr(told[rank], text) != NULL);
+  if (!strstr(errors[rank], text)) fprintf(stderr, "rank %d: %s\n", rank, errors[rank]);
+  CHECK(strstr(errors[rank], text) != NULL);
 }
 
 static px_status work_until_error(int rank, int ranks, void *argument) {
@@ -282,14 +283,14 @@ static px_status work_until_error(int rank, int ranks, void *argument) {
   px_status status = PX_OK;
   for (int i = 0; i < 30 && status == PX_OK; i++) status = sum_now(comm, x);
   CHECK_EQ(status, PX_DIST_BACKEND);
-  tell(rank);
+  save_error(rank);
   return PX_OK;
 }
 
 static int find_dead(void) {
   int dead = -1;
   for (int r = 0; r < FAULTY; r++)
-    if (strstr(told[r], "has died at its collective number")) dead = r;
+    if (strstr(errors[r], "has died at its collective number")) dead = r;
   return dead;
 }
 
@@ -298,18 +299,18 @@ static void die_by_seed(const char *mode) {
   simulate(mode, "11");
   setenv("PHLOX_SIM_DEATH", "20", 1);
   OK(px_cluster_run(FAULTY, work_until_error, NULL));
-  memcpy(before, told, sizeof told);
+  memcpy(before, errors, sizeof errors);
   int dead = find_dead();
   CHECK(dead >= 0);
   snprintf(text, sizeof text, "failed: lost the connection to rank %d", dead);
   for (int r = 0; r < FAULTY; r++)
     if (r != dead) expect(r, text);
-  // The same seed, the same death.
+  // The same seed kills the same rank.
   OK(px_cluster_run(FAULTY, work_until_error, NULL));
-  for (int r = 0; r < FAULTY; r++) CHECK(!strcmp(before[r], told[r]));
+  for (int r = 0; r < FAULTY; r++) CHECK(!strcmp(before[r], errors[r]));
 }
-PX_TEST(a_rank_dies_by_the_seed) { die_by_seed("threads"); }
-PX_TEST(a_rank_dies_by_the_seed_under_a_schedule) { die_by_seed("schedule"); }
+PX_TEST(the_seed_selects_the_rank_that_dies) { die_by_seed("threads"); }
+PX_TEST(the_seed_selects_the_rank_that_dies_under_a_schedule) { die_by_seed("schedule"); }
 
 static px_status differ(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
@@ -322,7 +323,7 @@ static px_status differ(int rank, int ranks, void *argument) {
   px_status status = rank == 2 ? px_comm_run(NULL, comm, &copy) : sum(NULL, comm, x);
   CHECK_EQ(status, PX_OK);
   CHECK_EQ(px_device_synchronize(rank), PX_DIST_BACKEND);
-  tell(rank);
+  save_error(rank);
   FAILS(sum(NULL, comm, x), PX_DIST_BACKEND, "the group is no longer usable");
   return PX_OK;
 }
@@ -335,8 +336,8 @@ static void check_difference(const char *mode) {
            "(train.c:20), and rank 0 called all_reduce number 2 of 12 elements float32, SUM "
            "(train.c:17)");
 }
-PX_TEST(calls_that_differ_are_named_with_their_lines) { check_difference("threads"); }
-PX_TEST(calls_that_differ_are_named_under_a_schedule) { check_difference("schedule"); }
+PX_TEST(mismatched_calls_are_named_with_their_lines) { check_difference("threads"); }
+PX_TEST(mismatched_calls_are_named_under_a_schedule) { check_difference("schedule"); }
 
 static px_status leave_early(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
@@ -346,10 +347,10 @@ static px_status leave_early(int rank, int ranks, void *argument) {
   PX_TRY(sum_now(comm, x));
   if (rank == 1) return PX_OK;
   CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
-  tell(rank);
+  save_error(rank);
   return PX_OK;
 }
-PX_TEST(a_rank_that_has_left_is_named) {
+PX_TEST(a_rank_that_left_is_named) {
   simulate("schedule", "0");
   OK(px_cluster_run(3, leave_early, NULL));
   expect(0, "failed: rank 1 has left the group after its call number 1");
@@ -365,7 +366,7 @@ static px_status be_late(int rank, int ranks, void *argument) {
   PX_TRY(full(&x, rank, 12, 1));
   if (rank == 1) return px_store_wait(px_cluster_store(), keys, 1, 60000);
   CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
-  tell(rank);
+  save_error(rank);
   return rank ? PX_OK : px_store_set(px_cluster_store(), keys[0], "1", 1);
 }
 static void check_late(const char *mode) {
@@ -374,10 +375,10 @@ static void check_late(const char *mode) {
   expect(0, "failed: rank 1 has not called number 1");
   expect(2, "failed: rank 1 has not called number 1");
 }
-PX_TEST(a_rank_that_is_late_is_named) { check_late("threads"); }
-PX_TEST(a_rank_that_is_late_is_named_under_a_schedule) { check_late("schedule"); }
-// The schedule's worker has nothing else to look for by then.
-PX_TEST(a_rank_that_is_late_is_named_when_nothing_was_issued_for_seconds) {
+PX_TEST(a_late_rank_is_named) { check_late("threads"); }
+PX_TEST(a_late_rank_is_named_under_a_schedule) { check_late("schedule"); }
+// The schedule's worker is idle by then.
+PX_TEST(a_late_rank_is_named_when_the_schedule_is_idle) {
   late_ms = 2500;
   simulate("schedule", "0");
   OK(px_cluster_run(2, be_late, NULL));
@@ -391,7 +392,7 @@ static px_status abort_it(int rank, int ranks, void *argument) {
   PX_TRY(full(&x, rank, 12, 1));
   if (rank == 1) return px_comm_abort(comm), PX_OK;
   CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
-  tell(rank);
+  save_error(rank);
   return PX_OK;
 }
 PX_TEST(an_abort_ends_the_calls_of_all_ranks) {
@@ -411,10 +412,10 @@ static px_status receive_wrong(int rank, int ranks, void *argument) {
   PX_TRY(px_comm_run(NULL, comm, rank ? &recv : &send));
   px_status status = px_device_synchronize(rank);
   CHECK_EQ(status, rank ? PX_DIST_BACKEND : PX_OK);
-  if (rank) tell(rank);
+  if (rank) save_error(rank);
   return PX_OK;
 }
-PX_TEST(a_receive_of_another_size_is_named) {
+PX_TEST(a_receive_of_mismatched_size_is_named) {
   simulate("threads", "0");
   OK(px_cluster_run(2, receive_wrong, NULL));
   expect(1, "rank 0 sent 12 bytes, and rank 1, which receives 8, called recv");
@@ -428,7 +429,7 @@ static px_status fail_alone(int rank, int ranks, void *argument) {
   PX_TRY(full(&x, rank, 12, 1));
   return sum_now(comm, x);
 }
-PX_TEST(the_rank_whose_error_is_its_own_is_told) {
+PX_TEST(the_failing_rank_is_named) {
   simulate("threads", "0");
   FAILS(px_cluster_run(4, fail_alone, NULL), PX_INDEX, "rank 2 of 4 failed: an error of its own");
   CHECK_EQ(px_live_objects("work"), 0);
@@ -446,14 +447,14 @@ static px_status add_up_some(int rank, int ranks, void *argument) {
   CHECK_NEAR(first_of(x), ranks, 0);
   return PX_OK;
 }
-// Ranks that wait for one that never comes: in a collective, for a key, for all to join; and the
-// thread that runs them, whose check fails when they do.
+// Ranks blocked in a collective, on a key, or joining, for a rank that never arrives. The check of
+// the calling thread fails once all wait.
 static int waiting;  // atomic
 static px_status stop_when_all_wait(void) {
   if (__atomic_load_n(&waiting, __ATOMIC_ACQUIRE) < FAULTY) return PX_OK;
   return px_error_set(PX_VALUE, 0, __FILE__, __LINE__, __func__, "stopped by a signal");
 }
-static px_status wait_for_ever(int rank, int ranks, void *argument) {
+static px_status wait_forever(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_comm) more = NULL;
   PX_SCOPED(px_tensor) x = NULL;
@@ -467,14 +468,14 @@ static px_status wait_for_ever(int rank, int ranks, void *argument) {
                      : rank == 2 ? px_comm_new(&more, &others)
                                  : sum_now(comm, x);
   CHECK_EQ(status, PX_DIST_BACKEND);
-  tell(rank);
+  save_error(rank);
   FAILS(sum(NULL, comm, x), PX_DIST_BACKEND, "");
   return PX_OK;
 }
 static void check_interrupt(const char *mode) {
   simulate(mode, "0");
   px_interrupt_set_check(stop_when_all_wait);
-  FAILS(px_cluster_run(FAULTY, wait_for_ever, NULL), PX_VALUE, "stopped by a signal");
+  FAILS(px_cluster_run(FAULTY, wait_forever, NULL), PX_VALUE, "stopped by a signal");
   px_interrupt_set_check(NULL);
   expect(0, "the simulated cluster was interrupted");
   expect(1, "[Rank 1] the simulated cluster was interrupted");
@@ -482,7 +483,7 @@ static void check_interrupt(const char *mode) {
   expect(3, "the simulated cluster was interrupted");
   CHECK_EQ(px_live_objects("work"), 0);
   CHECK_EQ(px_live_objects("comm"), 0);
-  OK(px_cluster_run(FAULTY, add_up_some, NULL));  // another one goes as ever
+  OK(px_cluster_run(FAULTY, add_up_some, NULL));  // the next cluster runs normally
 }
 PX_TEST(an_interrupt_ends_all_ranks) { check_interrupt("threads"); }
 PX_TEST(an_interrupt_ends_all_ranks_under_a_schedule) { check_interrupt("schedule"); }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a group when something happens to one of its ranks: each collective, each rank,
-// each moment, each fault; over gloo, over nccl on simulated devices, and in simulated clusters.
-// Every survivor ends with an error that says what happened, long before the deadline of its calls,
-// and nothing of the group is left. Some cases of each fault are run; with LONG=1 in the
-// environment, all. Each test says how many were right, and the longest that a survivor took.
+// Faults of one rank of a group: each collective, rank, moment and kind of fault, over Gloo, over
+// NCCL on simulated devices, and in simulated clusters. Each survivor fails long before the
+// deadline of its calls, with an error that names the fault, and nothing of the group leaks. By
+// default some cases of each fault run; LONG=1 in the environment runs all. Each test prints the
+// number of right cases and the longest detection time.
 #include "phlox/comm.h"
 #include "phlox/phlox.h"
 
@@ -17,39 +17,40 @@
 #include "test.h"
 
 enum { RANKS = 3, SIZE = 6, OPS = 10, MOMENTS = 3, AT_ONCE = 8 };
-// Deadlines of calls: one that is never reached, and that of calls which wait for who is slow.
+// Call deadlines: one never reached, and the one of calls that wait for a slow rank.
 enum { FAR_MS = 60000, NEAR_MS = 1500, WRONG_MS = 5000, HEARTBEAT_MS = 3000, BOUND_MS = 30000 };
 typedef enum moment { BEFORE, WITHIN, AFTER } moment;
-// Ranks that are processes, with memory of the host or of a simulated device; or threads.
-typedef enum place { OVER_GLOO, OVER_NCCL, IN_CLUSTER, PLACES } place;
+// Ranks as processes with host memory or memory of a simulated device, or as threads.
+typedef enum transport { OVER_GLOO, OVER_NCCL, IN_CLUSTER, TRANSPORTS } transport;
 typedef struct incident incident;
 typedef struct fault {
   const char *name;
-  void (*strike)(px_comm *comm);            // what happens to the rank
-  bool wrong_size, wrong_op, leaves, dies;  // or what it calls instead, or that it does not
-  int timeout_ms, limit_ms;  // of calls; and how long the fault lasts before anybody may know
-  bool (*named)(const char *text, const incident *of);  // whether an error says so
+  void (*apply)(px_comm *comm);  // the fault of the rank
+  bool wrong_size, wrong_op, leaves,
+      dies;                  // or a mismatched call, an early exit, or a seeded death
+  int timeout_ms, limit_ms;  // of calls; and the minimum time until a survivor can detect the fault
+  bool (*named)(const char *text, const incident *of);  // true if an error text names the fault
 } fault;
 struct incident {
   const fault *fault;
   px_collective_op op;
   int victim;
   moment moment;
-  place place;
-  int64_t *struck;  // when it happened; shared by the ranks, atomic
+  transport transport;
+  int64_t *fault_time;  // time of the fault; shared by the ranks, atomic
 };
-// What a survivor has in the end, and how long after it could be known.
+// The result of a survivor, and its delay after the fault became detectable.
 typedef struct outcome {
   px_status status;
   int64_t late_ms;
   char text[4096];
 } outcome;
-static _Thread_local px_device here;  // where the rank's tensors are
+static _Thread_local px_device here;  // device of the rank's tensors
 // Shared by all processes of a test, atomic.
-static struct figures {
+static struct statistics {
   int cases, wrong;
-  int64_t slowest[PLACES];  // how late, in ms, and in the low bits which case that was (pack)
-} * figures;
+  int64_t slowest[TRANSPORTS];  // maximum delay in ms; the low bits hold the case (pack)
+} * statistics;
 
 static void *shared(size_t bytes) {
   void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -80,7 +81,7 @@ static px_tensor *numbers(int64_t n) {
   return out;
 }
 
-// Begins a collective whose tensors have `size` elements a rank. Sends go in a ring.
+// Begins a collective with `size` elements per rank. Sends form a ring.
 static px_status call(px_work **work, px_comm *comm, px_collective_op op, int64_t size,
                       int timeout_ms) {
   int rank = px_comm_rank(comm);
@@ -101,7 +102,7 @@ static px_status call(px_work **work, px_comm *comm, px_collective_op op, int64_
   return px_comm_run(work, comm, &c);
 }
 
-// The collective of the case; a pair is a send and a receive.
+// Runs the collective of the case. A pair is a send and a receive.
 static px_status run(px_comm *comm, px_collective_op op, int64_t size, int timeout_ms) {
   PX_SCOPED(px_work) first = NULL;
   PX_SCOPED(px_work) second = NULL;
@@ -114,20 +115,20 @@ static px_status run(px_comm *comm, px_collective_op op, int64_t size, int timeo
 
 // ---- the ranks
 
-static void be_struck(px_comm *comm, const incident *of) {
+static void run_victim(px_comm *comm, const incident *of) {
   px_collective_op op = of->op;
   const fault *what = of->fault;
   PX_SCOPED(px_work) work = NULL;
   if (of->moment == AFTER) OK(run(comm, op, SIZE, FAR_MS));
   if (what->wrong_op) op = op == PX_ALL_GATHER ? PX_ALL_REDUCE : PX_ALL_GATHER;
-  if (of->moment == WITHIN && (what->strike || what->leaves)) {
+  if (of->moment == WITHIN && (what->apply || what->leaves)) {
     OK(call(&work, comm, op, SIZE, FAR_MS));
     usleep(30000);
   }
-  __atomic_store_n(of->struck, now_ms(), __ATOMIC_RELEASE);
+  __atomic_store_n(of->fault_time, now_ms(), __ATOMIC_RELEASE);
   if (what->leaves) return;
-  if (what->strike) what->strike(comm);
-  // A rank that goes on gets an error, too, at some call.
+  if (what->apply) what->apply(comm);
+  // A rank that continues gets an error, too, in one of its calls.
   px_status status = run(comm, op, what->wrong_size ? SIZE + 1 : SIZE, what->timeout_ms);
   for (int i = 0; i < 20 && status == PX_OK; i++)
     status = run(comm, PX_ALL_REDUCE, 1, what->timeout_ms);
@@ -135,22 +136,22 @@ static void be_struck(px_comm *comm, const incident *of) {
   px_error_clear();
 }
 
-static void survive(outcome *out, px_comm *comm, const incident *of) {
+static void run_survivor(outcome *out, px_comm *comm, const incident *of) {
   const fault *what = of->fault;
   bool late = of->moment == WITHIN && px_comm_rank(comm) == (of->victim + 1) % RANKS;
-  if (late) usleep(60000);  // so that the collective is under way when it happens
+  if (late) usleep(60000);  // so that the collective is in flight when the fault happens
   int64_t begin = now_ms();
   px_status status = PX_OK;
   if (of->moment == AFTER) status = run(comm, of->op, SIZE, FAR_MS);
   if (status == PX_OK) begin = now_ms(), status = run(comm, of->op, SIZE, what->timeout_ms);
-  // Where the collective did not need the rank any more, a later one does.
+  // If the collective no longer needed the rank, a later one does.
   for (int i = 0; i < 20 && status == PX_OK; i++)
     begin = now_ms(), status = run(comm, PX_ALL_REDUCE, 1, what->timeout_ms);
-  int64_t struck = __atomic_load_n(of->struck, __ATOMIC_ACQUIRE);
-  // Which send is meant by which receive nobody knows: such a call waits for its deadline.
+  int64_t fault_time = __atomic_load_n(of->fault_time, __ATOMIC_ACQUIRE);
+  // Sends and receives have no matching information, so a mismatched pair waits for its deadline.
   bool wrong_pair = of->op == PX_SEND && (what->wrong_size || what->wrong_op);
   int64_t limit = wrong_pair ? what->timeout_ms : what->limit_ms;
-  out->late_ms = now_ms() - (struck > begin ? struck : begin) - limit;
+  out->late_ms = now_ms() - (fault_time > begin ? fault_time : begin) - limit;
   out->status = status;
   snprintf(out->text, sizeof out->text, "%s", status == PX_OK ? "" : px_error_last()->message);
   px_error_clear();
@@ -163,14 +164,14 @@ static int64_t pack(const incident *of, int64_t late_ms) {
 }
 
 static void note_late(const incident *of, int64_t late_ms) {
-  int64_t *slowest = &figures->slowest[of->place], now = pack(of, late_ms);
+  int64_t *slowest = &statistics->slowest[of->transport], now = pack(of, late_ms);
   int64_t before = __atomic_load_n(slowest, __ATOMIC_RELAXED);
   while (before < now && !__atomic_compare_exchange_n(slowest, &before, now, false,
                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     continue;
 }
 
-// Whether a survivor's error has its own rank, the operation and its number, and what happened.
+// True if a survivor's error has its rank, the operation, its number and the fault.
 static bool is_right(const outcome *out, int rank, const incident *of) {
   char own[32];
   snprintf(own, sizeof own, "[Rank %d] ", rank);
@@ -185,13 +186,13 @@ static bool is_right(const outcome *out, int rank, const incident *of) {
 
 static void join_and_run(px_store *store, int rank, const incident *of, outcome *out) {
   PX_SCOPED(px_comm) comm = NULL;
-  const char *engine = of->place == OVER_GLOO ? "gloo" : "nccl";
+  const char *engine = of->transport == OVER_GLOO ? "gloo" : "nccl";
   OK(px_comm_new(&comm, &(px_comm_options){engine, store, rank, RANKS, FAR_MS}));
   OK(px_comm_monitored_barrier(comm, FAR_MS, true));
   if (rank == of->victim)
-    be_struck(comm, of);
+    run_victim(comm, of);
   else
-    survive(out, comm, of);
+    run_survivor(out, comm, of);
 }
 
 static void check_nothing_lives(void) {
@@ -201,13 +202,13 @@ static void check_nothing_lives(void) {
   CHECK_EQ(px_live_objects("tensor"), 0);
 }
 
-static void *nothing(void *argument) { return argument; }
+static void *return_argument(void *argument) { return argument; }
 
-// What a process keeps: a sanitizer's thread, which starts beside the first one; a device, and the
-// streams that are lent.
+// Starts everything that a process keeps: the sanitizer's background thread, and a device with the
+// threads of its pooled streams.
 static void warm_up(px_store *store, int rank) {
   pthread_t first;
-  CHECK(!pthread_create(&first, NULL, nothing, NULL) && !pthread_join(first, NULL));
+  CHECK(!pthread_create(&first, NULL, return_argument, NULL) && !pthread_join(first, NULL));
   if (here.type != PX_CUDA) return;
   PX_SCOPED(px_store) apart = NULL;
   PX_SCOPED(px_comm) comm = NULL;
@@ -218,12 +219,12 @@ static void warm_up(px_store *store, int rank) {
   OK(px_comm_monitored_barrier(comm, FAR_MS, true));
 }
 
-static void be_process(const char *path, int rank, const incident *of) {
+static void run_process(const char *path, int rank, const incident *of) {
   px_store *store;
   outcome out;
-  if (of->place == OVER_NCCL) setenv("PHLOX_BACKENDS", "sim", 1);
-  if (of->place == OVER_NCCL) setenv("PHLOX_SIM_DEVICES", "1", 1);
-  here = of->place == OVER_NCCL ? (px_device){PX_CUDA, 0} : (px_device){PX_CPU, -1};
+  if (of->transport == OVER_NCCL) setenv("PHLOX_BACKENDS", "sim", 1);
+  if (of->transport == OVER_NCCL) setenv("PHLOX_SIM_DEVICES", "1", 1);
+  here = of->transport == OVER_NCCL ? (px_device){PX_CUDA, 0} : (px_device){PX_CPU, -1};
   OK(px_store_file(&store, path));
   warm_up(store, rank);
   int files = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
@@ -232,9 +233,9 @@ static void be_process(const char *path, int rank, const incident *of) {
   if (rank != of->victim) CHECK(is_right(&out, rank, of));
   check_nothing_lives();
   CHECK(count_entries("/proc/self/fd") <= files);
-  // A device's streams are lent by turns, each with a thread that stays.
+  // Pooled device streams are used in rotation, and each keeps a thread.
   if (here.type == PX_CUDA) threads += 2;
-  // The system may show a thread for a moment after it was joined.
+  // The system may list a thread for a moment after it was joined.
   for (int i = 0; i < 500 && count_entries("/proc/self/task") > threads; i++) usleep(10000);
   CHECK(count_entries("/proc/self/task") <= threads);
 }
@@ -250,7 +251,7 @@ static const char *name_of(px_collective_op op) {
   return names[op];
 }
 
-// Of a process that waits for its ranks: how many did not end as they should.
+// Waits for all ranks of a case. Returns the number of wrong outcomes.
 static int run_processes(const incident *of) {
   char path[] = "/tmp/phlox-faults-XXXXXX";
   pid_t ranks[RANKS];
@@ -258,7 +259,7 @@ static int run_processes(const incident *of) {
   CHECK(mkstemp(path) >= 0);
   for (int r = 0; r < RANKS; r++) {
     if ((ranks[r] = fork())) continue;
-    be_process(path, r, of);
+    run_process(path, r, of);
     _exit(0);
   }
   for (int r = 0; r < RANKS; r++) {
@@ -273,12 +274,12 @@ static int run_processes(const incident *of) {
   return bad;
 }
 
-// Ranks that are threads; of one that dies by the seed, nobody knows before which it is.
+// Ranks as threads. With a seeded death, the dying rank is not known in advance.
 typedef struct threads {
   const incident *of;
   outcome outcomes[RANKS];
 } threads;
-static px_status be_thread(int rank, int ranks, void *argument) {
+static px_status run_thread(int rank, int ranks, void *argument) {
   threads *self = argument;
   incident of = *self->of;
   here = (px_device){PX_CUDA, rank};
@@ -298,13 +299,13 @@ static int run_cluster(const incident *of) {
   self->of = of;
   setenv("PHLOX_BACKENDS", "sim", 1), setenv("PHLOX_SIM_DEVICES", "4", 1);
   setenv("PHLOX_SIM_MODE", of->victim % 2 ? "schedule" : "threads", 1);
-  // It dies at the first call, or at the second.
+  // The rank dies at the first call or at the second.
   if (of->fault->dies) setenv("PHLOX_SIM_DEATH", of->moment == AFTER ? "2" : "1", 1);
   for (int i = 0; i < 100; i++) {
     snprintf(seed, sizeof seed, "%d", i);
     setenv("PHLOX_SIM_SEED", seed, 1);
-    __atomic_store_n(of->struck, now_ms(), __ATOMIC_RELEASE);
-    OK(px_cluster_run(RANKS, be_thread, self));
+    __atomic_store_n(of->fault_time, now_ms(), __ATOMIC_RELEASE);
+    OK(px_cluster_run(RANKS, run_thread, self));
     if (!of->fault->dies || has_died(self, of->victim)) break;
   }
   if (of->fault->dies) CHECK(has_died(self, of->victim));
@@ -314,55 +315,56 @@ static int run_cluster(const incident *of) {
   return bad;
 }
 
-static const char *const places[] = {"over gloo", "over nccl", "in a cluster"};
+static const char *const transport_names[] = {"over gloo", "over nccl", "in a cluster"};
 static int run_case(const incident *of) {
-  int bad = of->place == IN_CLUSTER ? run_cluster(of) : run_processes(of);
+  int bad = of->transport == IN_CLUSTER ? run_cluster(of) : run_processes(of);
   if (bad)
     fprintf(stderr, "%s of rank %d, moment %d of %s, %s: %d ranks did not end as they should\n",
-            of->fault->name, of->victim, of->moment, name_of(of->op), places[of->place], bad);
+            of->fault->name, of->victim, of->moment, name_of(of->op),
+            transport_names[of->transport], bad);
   return bad != 0;
 }
 
 static void reap(int *running) {
   int status = 0;
   if (waitpid(-1, &status, 0) > 0) --*running;
-  figures->wrong += status != 0;
+  statistics->wrong += status != 0;
 }
 
-// Whether a case is run: each collective once, with another rank and moment each; those of
-// processes by turns over gloo and nccl, and of those in a cluster that take their time a third.
-static bool is_chosen(const fault *what, int i, place where) {
+// True if a case runs: each collective once, each with another rank and moment. Processes alternate
+// between Gloo and NCCL. In a cluster, slow cases run for a third of the collectives.
+static bool is_selected(const fault *what, int i, transport where) {
   int op = i / (RANKS * MOMENTS);
   bool own = where == IN_CLUSTER ? !what->limit_ms || op % 3 == 0 : op % 2 == (int)where;
   return getenv("LONG") || (own && op % (RANKS * MOMENTS) == i % (RANKS * MOMENTS));
 }
 
-static bool can_be(const fault *what, place where) {
+static bool is_possible(const fault *what, transport where) {
   if (where != IN_CLUSTER) return !what->dies;
   return what->dies || what->leaves || what->wrong_size || what->wrong_op ||
          what->timeout_ms == NEAR_MS;
 }
 
-static void try_all(const fault *what, place where, int *running) {
+static void try_all(const fault *what, transport where, int *running) {
   for (int i = 0; i < OPS * RANKS * MOMENTS; i++) {
-    if (!is_chosen(what, i, where)) continue;
+    if (!is_selected(what, i, where)) continue;
     incident of = {what,      (px_collective_op)(i / (RANKS * MOMENTS)),
                    i % RANKS, (moment)(i / RANKS % MOMENTS),
-                   where,     shared(sizeof *of.struck)};
+                   where,     shared(sizeof *of.fault_time)};
     if (what->wrong_size && of.op == PX_BARRIER) of.op = PX_ALL_REDUCE;
     if (*running == (getenv("LONG") ? 3 : 1) * AT_ONCE) reap(running);
-    ++*running, figures->cases++;
+    ++*running, statistics->cases++;
     if (fork() == 0) _exit(run_case(&of));
-    munmap(of.struck, sizeof *of.struck);
+    munmap(of.fault_time, sizeof *of.fault_time);
   }
 }
 
-// The longest that a survivor took to know it after it could, at each place.
+// Prints the maximum detection delay of each kind of group.
 static void report_late(void) {
-  for (int where = 0; where < PLACES; where++) {
-    int64_t at = figures->slowest[where];
+  for (int where = 0; where < TRANSPORTS; where++) {
+    int64_t at = statistics->slowest[where];
     if (at)
-      printf("  %s at most %lld ms late: rank %lld, moment %lld of %s\n", places[where],
+      printf("  %s at most %lld ms late: rank %lld, moment %lld of %s\n", transport_names[where],
              (long long)(at / LATE), (long long)(at / VICTIM % 16), (long long)(at / MOMENT % 16),
              name_of((px_collective_op)(at / OP % 16)));
   }
@@ -372,15 +374,15 @@ static void try_fault(const fault *what) {
   int running = 0;
   char limit[16];
   if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
-  figures = shared(sizeof *figures);
+  statistics = shared(sizeof *statistics);
   snprintf(limit, sizeof limit, "%d", HEARTBEAT_MS);
   setenv("PHLOX_HEARTBEAT_TIMEOUT", limit, 1);
-  for (int where = 0; where < PLACES; where++)
-    if (can_be(what, (place)where)) try_all(what, (place)where, &running);
+  for (int where = 0; where < TRANSPORTS; where++)
+    if (is_possible(what, (transport)where)) try_all(what, (transport)where, &running);
   while (running) reap(&running);
-  printf("%s: %d cases, %d wrong\n", what->name, figures->cases, figures->wrong);
+  printf("%s: %d cases, %d wrong\n", what->name, statistics->cases, statistics->wrong);
   report_late();
-  CHECK_EQ(figures->wrong, 0);
+  CHECK_EQ(statistics->wrong, 0);
 }
 
 // ---- faults
@@ -389,7 +391,7 @@ static void be_killed(px_comm *comm) { raise(SIGKILL); }
 static void be_stopped(px_comm *comm) { raise(SIGSTOP); }
 static void be_slow(px_comm *comm) { usleep(3 * NEAR_MS * 1000); }
 
-// As when the network goes: every connection of the process ends.
+// Simulates a network failure: closes each connection of the process.
 static void be_cut_off(px_comm *comm) {
   for (int fd = 3; fd < 256; fd++) (void)shutdown(fd, SHUT_RDWR);
 }
@@ -404,7 +406,7 @@ static bool names_victim(const char *text, const incident *of, const char *befor
 static bool says_ended(const char *text, const incident *of) {
   return names_victim(text, of, "lost the connection to rank ", ": ");
 }
-// Rank 0, which is cut off from one rank first, tells the other one of that.
+// Rank 0, cut off from one rank first, reports that to the other.
 static bool says_cut(const char *text, const incident *of) {
   return says_ended(text, of) || (of->victim == 0 && strstr(text, "lost the connection to rank "));
 }
@@ -422,7 +424,8 @@ static bool says_late(const char *text, const incident *of) {
 static bool says_both_calls(const char *text, const incident *of) {
   char one[32], other[32];
   snprintf(one, sizeof one, "rank %d called ", of->victim);
-  // Where nobody compares it with rank 0's, or it is that, another one is named beside it.
+  // Without a comparison against rank 0's call, or if the victim is rank 0, the error names another
+  // rank's call.
   bool both = false;
   for (int r = 0; r < RANKS && !both; r++) {
     snprintf(other, sizeof other, "rank %d called ", r);
@@ -431,7 +434,7 @@ static bool says_both_calls(const char *text, const incident *of) {
   if (of->op == PX_SEND && strstr(text, "timed out receiving"))
     return names_victim(text, of, "from rank ", "");
   if (of->op == PX_SEND && !both) return strstr(text, "send") || strstr(text, "recv");
-  // How a rank cuts what it sends to all is its own: what does not fit is told.
+  // All-to-all may have uneven splits, so its error names the mismatched part.
   if (of->op == PX_ALL_TO_ALL && strstr(text, "bytes, where")) return strstr(text, "are awaited");
   if (of->op == PX_ALL_TO_ALL && strstr(text, "elements to rank ")) return strstr(text, "expects");
   return both;
@@ -443,29 +446,29 @@ static bool says_left(const char *text, const incident *of) {
   return names_victim(text, of, "rank ", " has left the group after its call number");
 }
 
-PX_TEST(a_rank_that_is_killed_is_named) {
+PX_TEST(a_killed_rank_is_named) {
   try_fault(&(fault){"kill", be_killed, .timeout_ms = FAR_MS, .named = says_ended});
 }
-PX_TEST(a_rank_that_dies_by_the_seed_is_named) {
+PX_TEST(a_rank_with_a_seeded_death_is_named) {
   try_fault(&(fault){"death", .dies = true, .timeout_ms = FAR_MS, .named = says_ended});
 }
-PX_TEST(a_rank_that_is_stopped_is_named) {
+PX_TEST(a_stopped_rank_is_named) {
   try_fault(&(fault){"stop", be_stopped, .timeout_ms = FAR_MS, .limit_ms = HEARTBEAT_MS,
                      .named = says_silent});
 }
-PX_TEST(a_rank_that_is_cut_off_is_named) {
+PX_TEST(a_disconnected_rank_is_named) {
   try_fault(&(fault){"cut", be_cut_off, .timeout_ms = FAR_MS, .named = says_cut});
 }
-PX_TEST(a_rank_that_leaves_is_named) {
+PX_TEST(a_leaving_rank_is_named) {
   try_fault(&(fault){"leave", .leaves = true, .timeout_ms = FAR_MS, .named = says_left});
 }
-PX_TEST(a_rank_that_is_slow_is_named) {
+PX_TEST(a_slow_rank_is_named) {
   try_fault(
       &(fault){"slow", be_slow, .timeout_ms = NEAR_MS, .limit_ms = NEAR_MS, .named = says_late});
 }
-PX_TEST(a_rank_that_calls_with_another_size_is_named_with_both_calls) {
+PX_TEST(mismatched_sizes_name_both_calls) {
   try_fault(&(fault){"size", .wrong_size = true, .timeout_ms = WRONG_MS, .named = says_both_calls});
 }
-PX_TEST(a_rank_that_calls_in_another_order_is_named_with_both_calls) {
+PX_TEST(mismatched_order_names_both_calls) {
   try_fault(&(fault){"order", .wrong_op = true, .timeout_ms = WRONG_MS, .named = says_both_calls});
 }

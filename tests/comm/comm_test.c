@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores and communicators: processes that find each other, each collective on the CPU and on a
-// simulated device, and what goes wrong.
+// Stores and communicators: rendezvous of processes, each collective on the CPU and on a simulated
+// device, and failures.
 #include "phlox/comm.h"
 #include "phlox/device.h"
 #include "phlox/ops/copy.h"
@@ -55,7 +55,7 @@ static void check_store(px_store *store) {
 
 static const px_store_tcp_options here = {.host = "127.0.0.1", .serve = true, .timeout_ms = 20000};
 
-PX_TEST(stores_of_all_kinds_answer_alike) {
+PX_TEST(all_stores_behave_alike) {
   PX_SCOPED(px_store) memory = NULL;
   OK(px_store_memory(&memory));
   check_store(memory);
@@ -76,7 +76,7 @@ PX_TEST(stores_of_all_kinds_answer_alike) {
   check_store(tcp);
 }
 
-PX_TEST(a_store_has_a_time_limit_of_its_own) {
+PX_TEST(a_store_has_its_own_timeout) {
   PX_SCOPED(px_store) store = NULL;
   void *value;
   size_t size;
@@ -93,7 +93,7 @@ static void *join_late(void *store) {
   OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 60000}));
   return comm;
 }
-PX_TEST(a_group_has_a_time_limit_of_its_own) {
+PX_TEST(a_group_has_its_own_timeout) {
   PX_SCOPED(px_store) store = NULL;
   px_comm *comm = NULL;
   pthread_t first;
@@ -111,7 +111,7 @@ PX_TEST(a_group_has_a_time_limit_of_its_own) {
   px_release(other);
 }
 
-PX_TEST(a_group_whose_others_never_come_says_how_long_it_has_waited) {
+PX_TEST(a_group_with_missing_ranks_names_the_time_waited) {
   PX_SCOPED(px_store) store = NULL;
   px_comm *comm;
   if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
@@ -120,7 +120,7 @@ PX_TEST(a_group_whose_others_never_come_says_how_long_it_has_waited) {
         "[Rank 0] cannot join a group of 2 ranks: wait timeout after 300ms, keys: /1");
 }
 
-PX_TEST(prefixes_keep_keys_apart) {
+PX_TEST(prefixes_separate_keys) {
   PX_SCOPED(px_store) store = NULL;
   PX_SCOPED(px_store) a = NULL;
   PX_SCOPED(px_store) b = NULL;
@@ -136,14 +136,14 @@ PX_TEST(prefixes_keep_keys_apart) {
   CHECK(there);
 }
 
-PX_TEST(what_another_process_sets_ends_a_wait) {
+PX_TEST(a_key_set_by_another_process_ends_a_wait) {
   PX_SCOPED(px_store) server = NULL;
-  int told[2], port;
-  CHECK(!pipe(told));
-  pid_t child = fork();  // before there is a thread that serves
+  int ready[2], port;
+  CHECK(!pipe(ready));
+  pid_t child = fork();  // before the server thread starts
   if (child == 0) {
     px_store *store;
-    CHECK(read(told[0], &port, sizeof port) == sizeof port);
+    CHECK(read(ready[0], &port, sizeof port) == sizeof port);
     usleep(30000);
     OK(px_store_tcp(&store, &(px_store_tcp_options){.host = "127.0.0.1", .port = port}));
     OK(px_store_set(store, "late", "yes", 3));
@@ -151,7 +151,7 @@ PX_TEST(what_another_process_sets_ends_a_wait) {
   }
   OK(px_store_tcp(&server, &here));
   port = px_store_port(server);
-  CHECK(write(told[1], &port, sizeof port) == sizeof port);
+  CHECK(write(ready[1], &port, sizeof port) == sizeof port);
   void *value;
   size_t size;
   OK(px_store_get(&value, &size, server, "late"));
@@ -162,7 +162,7 @@ PX_TEST(what_another_process_sets_ends_a_wait) {
   CHECK_EQ(status, 0);
 }
 
-PX_TEST(only_who_knows_the_secret_gets_in) {
+PX_TEST(connections_require_the_secret) {
   px_store_tcp_options options = here;
   options.secret = "of this job";
   PX_SCOPED(px_store) server = NULL;
@@ -187,7 +187,7 @@ PX_TEST(a_port_in_use_is_named) {
   FAILS(px_store_tcp(&other, &options), PX_DIST_NETWORK, "has failed to listen");
 }
 
-PX_TEST(an_engine_that_is_missing_is_named) {
+PX_TEST(a_missing_engine_is_named) {
   PX_SCOPED(px_store) store = NULL;
   px_comm *comm;
   OK(px_store_memory(&store));
@@ -274,7 +274,7 @@ static void each_exchange(px_comm *comm, px_device device) {
   run(comm, (px_collective){.op = PX_BARRIER});
 }
 
-// Parts of other sizes: rank r sends i + 1 elements to rank i.
+// Uneven splits: rank r sends i + 1 elements to rank i.
 static void uneven_exchange(px_comm *comm, px_device device) {
   int rank = px_comm_rank(comm);
   float r = (float)rank, values[9];
@@ -287,7 +287,7 @@ static void uneven_exchange(px_comm *comm, px_device device) {
   check_values(out, values);
 }
 
-// In a ring: each sends to the next, and all have begun to send before any receives.
+// A ring: each rank sends to the next, and all sends begin before any receive.
 static void ring(px_comm *comm, px_device device) {
   int rank = px_comm_rank(comm), next = (rank + 1) % RANKS, before = (rank + 2) % RANKS;
   PX_SCOPED(px_tensor) mine = tensor_of(device, 1, (float[]){(float)rank});
@@ -299,7 +299,7 @@ static void ring(px_comm *comm, px_device device) {
   check_values(theirs, (float[]){(float)before});
 }
 
-static void from_anyone(px_comm *comm, px_device device) {
+static void receive_from_any(px_comm *comm, px_device device) {
   int rank = px_comm_rank(comm);
   PX_SCOPED(px_tensor) mine = tensor_of(device, 1, (float[]){(float)rank});
   if (rank) {
@@ -317,7 +317,7 @@ static void from_anyone(px_comm *comm, px_device device) {
 
 static void count_up(void *context) { ++*(int *)context; }
 
-static void followed(px_comm *comm, px_device device) {
+static void run_callbacks(px_comm *comm, px_device device) {
   int ended = 0, after = 0;
   px_tensor *x = tensor_of(device, 1, (float[]){1});
   PX_SCOPED(px_work) work = NULL;
@@ -325,12 +325,12 @@ static void followed(px_comm *comm, px_device device) {
   OK(px_work_at_end(work, count_up, &ended));
   OK(px_work_wait(work, 0));
   OK(px_work_at_end(work, count_up, &after));
-  run(comm, (px_collective){.op = PX_BARRIER});  // what followed the first is over
+  run(comm, (px_collective){.op = PX_BARRIER});  // the callbacks of the first collective have run
   CHECK(ended == 1 && after == 1 && !px_work_event(work));
   check_values(x, (float[]){RANKS});
 }
 
-static void several(px_comm *comm, px_device device) {
+static void reduce_two_tensors(px_comm *comm, px_device device) {
   float r = (float)px_comm_rank(comm);
   px_tensor *two[] = {tensor_of(device, 2, (float[]){r, 1}),
                       tensor_of(device, 1, (float[]){10 * r})};
@@ -346,47 +346,45 @@ static void several(px_comm *comm, px_device device) {
 }
 
 static void subgroup(px_comm *comm, px_device device) {
-  px_comm *some;
-  OK(px_comm_split(&some, comm, "some", (int[]){2, 0}, 2, 0));
-  CHECK((some == NULL) == (px_comm_rank(comm) == 1));
-  if (!some) return;
-  CHECK_EQ(px_comm_size(some), 2);
-  CHECK_EQ(px_comm_timeout(some), px_comm_timeout(comm));
-  CHECK_EQ(px_comm_rank(some), px_comm_rank(comm) == 0);
+  px_comm *part;
+  OK(px_comm_split(&part, comm, "some", (int[]){2, 0}, 2, 0));
+  CHECK((part == NULL) == (px_comm_rank(comm) == 1));
+  if (!part) return;
+  CHECK_EQ(px_comm_size(part), 2);
+  CHECK_EQ(px_comm_timeout(part), px_comm_timeout(comm));
+  CHECK_EQ(px_comm_rank(part), px_comm_rank(comm) == 0);
   px_tensor *x = tensor_of(device, 1, (float[]){(float)px_comm_rank(comm) + 1});
-  run(some, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  run(part, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
   check_values(x, (float[]){4});
-  px_release(some);
+  px_release(part);
 }
 
-PX_TEST(what_follows_a_collective_is_called_once) { run_ranks(RANKS, ON_CPU, followed); }
-PX_TEST(several_tensors_are_one_piece_on_the_cpu) { run_ranks(RANKS, ON_CPU, several); }
-PX_TEST(several_tensors_are_one_piece_on_a_device) { run_ranks(RANKS, ON_SIM, several); }
+PX_TEST(completion_callbacks_run_once) { run_ranks(RANKS, ON_CPU, run_callbacks); }
+PX_TEST(coalesced_tensors_reduce_on_the_cpu) { run_ranks(RANKS, ON_CPU, reduce_two_tensors); }
+PX_TEST(coalesced_tensors_reduce_on_a_device) { run_ranks(RANKS, ON_SIM, reduce_two_tensors); }
 PX_TEST(collectives_reduce_on_the_cpu) { run_ranks(RANKS, ON_CPU, each_collective); }
 PX_TEST(collectives_reduce_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, each_collective); }
 PX_TEST(collectives_exchange_on_the_cpu) { run_ranks(RANKS, ON_CPU, each_exchange); }
 PX_TEST(collectives_exchange_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, each_exchange); }
-PX_TEST(parts_may_differ_in_size) { run_ranks(RANKS, ON_CPU, uneven_exchange); }
-PX_TEST(parts_may_differ_in_size_on_a_simulated_device) {
-  run_ranks(RANKS, ON_SIM, uneven_exchange);
-}
+PX_TEST(splits_may_be_uneven) { run_ranks(RANKS, ON_CPU, uneven_exchange); }
+PX_TEST(splits_may_be_uneven_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, uneven_exchange); }
 PX_TEST(a_ring_of_sends_does_not_block) { run_ranks(RANKS, ON_CPU, ring); }
 PX_TEST(a_ring_of_sends_does_not_block_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, ring); }
-PX_TEST(a_receive_from_anyone_tells_whom) { run_ranks(RANKS, ON_CPU, from_anyone); }
-PX_TEST(some_ranks_make_a_group) { run_ranks(RANKS, ON_CPU, subgroup); }
-PX_TEST(some_ranks_make_a_group_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, subgroup); }
+PX_TEST(a_receive_from_any_rank_returns_the_source) { run_ranks(RANKS, ON_CPU, receive_from_any); }
+PX_TEST(some_ranks_form_a_group) { run_ranks(RANKS, ON_CPU, subgroup); }
+PX_TEST(some_ranks_form_a_group_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, subgroup); }
 
-// The same program, where the ranks are threads.
+// The same with threads as ranks.
 #define IN_CLUSTERS(name, body) \
   PX_TEST(name##_in_a_simulated_cluster) { run_ranks(RANKS, IN_CLUSTER, body); } \
   PX_TEST(name##_in_a_simulated_cluster_on_the_cpu) { run_ranks(RANKS, IN_CLUSTER_CPU, body); }
 IN_CLUSTERS(collectives_reduce, each_collective)
 IN_CLUSTERS(collectives_exchange, each_exchange)
-IN_CLUSTERS(parts_may_differ_in_size, uneven_exchange)
+IN_CLUSTERS(splits_may_be_uneven, uneven_exchange)
 IN_CLUSTERS(a_ring_of_sends_does_not_block, ring)
-IN_CLUSTERS(some_ranks_make_a_group, subgroup)
-PX_TEST(a_receive_from_anyone_tells_whom_in_a_simulated_cluster_on_the_cpu) {
-  run_ranks(RANKS, IN_CLUSTER_CPU, from_anyone);
+IN_CLUSTERS(some_ranks_form_a_group, subgroup)
+PX_TEST(a_receive_from_any_rank_returns_the_source_in_a_simulated_cluster_on_the_cpu) {
+  run_ranks(RANKS, IN_CLUSTER_CPU, receive_from_any);
 }
 
 // ---- each dtype and reduction
@@ -424,10 +422,10 @@ static void each_dtype(px_comm *comm, px_device device) {
   one_reduction(comm, device, PX_BOOL, PX_REDUCE_BXOR, 0);
   one_reduction(comm, device, PX_COMPLEX64, PX_REDUCE_SUM, 9);
 }
-PX_TEST(each_dtype_reduces_by_each_operation) { run_ranks(2, ON_CPU, each_dtype); }
+PX_TEST(each_dtype_reduces_with_each_operation) { run_ranks(2, ON_CPU, each_dtype); }
 PX_TEST(each_dtype_reduces_in_a_simulated_cluster) { run_ranks(2, IN_CLUSTER, each_dtype); }
 
-// ---- what goes wrong
+// ---- failures
 
 static void bad_arguments(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 3, NULL), *y = tensor_of(device, 2, NULL);
@@ -442,16 +440,14 @@ static void bad_arguments(px_comm *comm, px_device device) {
   FAILS(px_comm_run(NULL, comm, &bits), PX_VALUE, "Cannot use ReduceOp.BAND with float32");
   px_collective odd = {PX_ALL_TO_ALL, ONE(input, x), ONE(output, x)};
   FAILS(px_comm_run(NULL, comm, &odd), PX_VALUE, "does not divide equally across group size");
-  // Nothing was numbered or sent: the ranks still agree.
+  // A refused call has no number and sends nothing, so the ranks still agree.
   run(comm, (px_collective){.op = PX_BARRIER});
   px_release(x);
   px_release(y);
 }
-PX_TEST(a_call_that_does_not_fit_is_refused_and_loses_nothing) {
-  run_ranks(2, ON_CPU, bad_arguments);
-}
+PX_TEST(refused_calls_leave_the_group_usable) { run_ranks(2, ON_CPU, bad_arguments); }
 
-// The store outlives the first error here: the one that fails second names both calls.
+// The store outlives the first error: the rank that fails second names both calls.
 static void different_calls(px_comm *comm, px_device device) {
   PX_SCOPED(px_work) work = NULL;
   int rank = px_comm_rank(comm);
@@ -465,9 +461,7 @@ static void different_calls(px_comm *comm, px_device device) {
   FAILS(px_comm_run(NULL, comm, &c), PX_DIST_BACKEND, "the group is no longer usable");
   px_release(x);
 }
-PX_TEST(ranks_that_call_for_different_sizes_end_with_an_error) {
-  run_ranks(2, ON_CPU, different_calls);
-}
+PX_TEST(mismatched_sizes_fail_on_all_ranks) { run_ranks(2, ON_CPU, different_calls); }
 
 static void a_rank_ends(px_comm *comm, px_device device) {
   OK(px_comm_monitored_barrier(comm, 60000, true));  // all have joined
@@ -478,10 +472,10 @@ static void a_rank_ends(px_comm *comm, px_device device) {
   FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "[Rank 0] all_reduce number 1");
   _exit(0);
 }
-PX_TEST(a_rank_that_ends_is_noticed) { run_ranks(2, ON_CPU, a_rank_ends); }
+PX_TEST(a_rank_that_exits_is_detected) { run_ranks(2, ON_CPU, a_rank_ends); }
 
-// What nobody has waited for is told by the next call that waits for the device, once.
-static void a_rank_ends_beside_a_device(px_comm *comm, px_device device) {
+// An error without a waiter is returned once, by the next call that synchronizes the device.
+static void a_rank_ends_with_a_device(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 4, NULL);
   OK(px_comm_monitored_barrier(comm, 60000, true));  // all have joined
   if (px_comm_rank(comm)) _exit(0);
@@ -493,8 +487,8 @@ static void a_rank_ends_beside_a_device(px_comm *comm, px_device device) {
   OK(px_device_synchronize(0));
   _exit(0);
 }
-PX_TEST(a_rank_that_ends_is_noticed_on_a_simulated_device) {
-  run_ranks(2, ON_SIM, a_rank_ends_beside_a_device);
+PX_TEST(a_rank_that_exits_is_detected_on_a_simulated_device) {
+  run_ranks(2, ON_SIM, a_rank_ends_with_a_device);
 }
 
 static void aborted(px_comm *comm, px_device device) {
@@ -503,7 +497,7 @@ static void aborted(px_comm *comm, px_device device) {
   OK(px_comm_monitored_barrier(comm, 60000, true));  // all have joined
   if (!px_comm_rank(comm)) {
     OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
-    // The time is over, or the other rank has aborted.
+    // The wait timed out, or the other rank aborted.
     CHECK(px_work_wait(work, 50) == PX_DIST_BACKEND);
   }
   px_comm_abort(comm);
@@ -512,10 +506,10 @@ static void aborted(px_comm *comm, px_device device) {
         "no longer usable");
   px_release(x);
 }
-PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, ON_CPU, aborted); }
+PX_TEST(an_abort_ends_calls_in_flight) { run_ranks(2, ON_CPU, aborted); }
 
-// Rank 1 has given all before rank 0 begins; `meet` is apart from what is waited for.
-static void waits_for_others(px_comm *comm, px_device device) {
+// Rank 1 has issued all its calls before rank 0 begins. `meet` is a separate communicator.
+static void wait_for_late_rank(px_comm *comm, px_device device) {
   enum { CALLS = 20 };
   px_work *works[CALLS];
   const int all[] = {0, 1};
@@ -534,10 +528,10 @@ static void waits_for_others(px_comm *comm, px_device device) {
   }
   px_release(x);
 }
-PX_TEST(what_a_rank_has_given_is_waited_for) {
-  run_ranks(2, ON_CPU, waits_for_others);
-  run_ranks(2, ON_SIM, waits_for_others);
-  run_ranks(2, IN_CLUSTER, waits_for_others);
+PX_TEST(synchronize_waits_for_all_issued_calls) {
+  run_ranks(2, ON_CPU, wait_for_late_rank);
+  run_ranks(2, ON_SIM, wait_for_late_rank);
+  run_ranks(2, IN_CLUSTER, wait_for_late_rank);
 }
 
 static void a_late_rank(px_comm *comm, px_device device) {
@@ -547,7 +541,7 @@ static void a_late_rank(px_comm *comm, px_device device) {
           "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 200 ms");
   _exit(0);
 }
-PX_TEST(a_monitored_barrier_names_who_is_missing) { run_ranks(RANKS, ON_CPU, a_late_rank); }
+PX_TEST(a_monitored_barrier_names_missing_ranks) { run_ranks(RANKS, ON_CPU, a_late_rank); }
 
 static void a_fault(px_comm *comm, px_device device) {
   PX_SCOPED(px_work) work = NULL;
@@ -555,9 +549,10 @@ static void a_fault(px_comm *comm, px_device device) {
   OK(px_comm_run(&work, comm, &(px_collective){.op = PX_BARRIER}));
   FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "barrier number 1");
 }
-PX_TEST(a_fault_of_a_collective_is_its_error) { run_ranks(2, ON_CPU, a_fault); }
+PX_TEST(an_injected_fault_fails_the_collective) { run_ranks(2, ON_CPU, a_fault); }
 
-// Every allocation of a collective's beginning fails in turn; then it works, and nothing is left.
+// Each allocation at the start of a collective fails in turn. Then the collective works, and
+// nothing leaks.
 static void no_memory(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 4, (float[]){1, 1, 1, 1});
   px_tensor *all = tensor_of(device, 12, NULL);
@@ -575,13 +570,13 @@ static void no_memory(px_comm *comm, px_device device) {
   px_release(all);
   px_release(x);
 }
-PX_TEST(a_collective_without_memory_is_refused) { run_ranks(RANKS, ON_CPU, no_memory); }
+PX_TEST(a_collective_fails_without_memory) { run_ranks(RANKS, ON_CPU, no_memory); }
 
-// Ranks tell each other of their calls a few times a second.
+// Ranks exchange the numbers of their calls only a few times a second.
 static void many_calls(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 1, (float[]){1});
   for (int i = 0; i < 3000; i++)
     run(comm, (px_collective){PX_BROADCAST, .outputs = &x, .output_count = 1});
   px_release(x);
 }
-PX_TEST(more_calls_than_are_told_of_are_no_difference) { run_ranks(2, ON_CPU, many_calls); }
+PX_TEST(many_calls_between_reports_are_not_a_mismatch) { run_ranks(2, ON_CPU, many_calls); }

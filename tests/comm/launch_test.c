@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs from C: ranks that a program starts, which need no Python.
+// Jobs launched from C, without Python.
 #include "phlox/launch.h"
 #include "phlox/phlox.h"
 
@@ -13,25 +13,27 @@ static px_status job(const char *program, const char *option) {
   return px_job_run(&options);
 }
 
-PX_TEST(ranks_get_their_numbers_and_the_environment) {
+PX_TEST(ranks_get_their_environment) {
   OK(job("test $RANK = $LOCAL_RANK && test $WORLD_SIZE = 2 && test $KEPT = yes", "--standalone"));
 }
 
-PX_TEST(a_job_fails_with_the_report_on_its_rank) {
+PX_TEST(a_failed_job_reports_its_rank) {
   FAILS(job("test $RANK = 0 || exit 7; sleep 600", "--standalone"), PX_RUNTIME,
         "rank      : 1 (local_rank: 1)");
   FAILS(job("test $RANK = 1 || exit 7; sleep 600", "--standalone"), PX_RUNTIME, "exitcode  : 7");
 }
 
-PX_TEST(a_job_starts_again) { OK(job("test $TORCHELASTIC_RESTART_COUNT = 2", "--max-restarts=2")); }
+PX_TEST(a_failed_job_restarts) {
+  OK(job("test $TORCHELASTIC_RESTART_COUNT = 2", "--max-restarts=2"));
+}
 
-PX_TEST(a_program_that_is_not_there_is_named) {
+PX_TEST(a_missing_program_is_named) {
   const char *const arguments[] = {"--no-python", "--standalone", "/missing/program"};
   const px_job_options options = {.arguments = arguments, .count = 3};
   FAILS(px_job_run(&options), PX_IO, "cannot start /missing/program: No such file or directory");
 }
 
-PX_TEST(wrong_arguments_start_nothing) {
+PX_TEST(invalid_arguments_start_nothing) {
   FAILS(job("true", "--tee=9"), PX_VALUE,
         "argument --tee: expected 0, 1, 2, 3, or RANK:NUMBER,..., got '9'");
   FAILS(job("true", "--numa-binding"), PX_UNIMPLEMENTED, "--numa-binding is not implemented");

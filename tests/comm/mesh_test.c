@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meshes of ranks: shapes, parts and what is flattened, and the communicators along dimensions.
+// Meshes of ranks: shapes, submeshes and flattened meshes, and the communicators along dimensions.
 #include "phlox/mesh.h"
 #include "phlox/phlox.h"
 
@@ -61,7 +61,7 @@ static void parts_and_flattened(px_comm *comm, px_device device) {
   check_ranks(part, 2, rank % 2 ? (int[]){3, 1} : (int[]){2, 0});
   CHECK(px_mesh_comm(part, 0) == px_mesh_comm(mesh, 1));
   CHECK(!strcmp(px_mesh_name(part, 0), "columns") && !px_mesh_equal(part, mesh));
-  // Along a line ranks are in ascending order, whatever that of the mesh is.
+  // Ranks along a dimension are in ascending order, whatever the order of the mesh.
   CHECK_EQ(px_comm_rank(px_mesh_comm(part, 0)), rank > 1);
   OK(px_mesh_flatten(&flat, mesh, "all"));
   check_ranks(flat, 4, options.ranks);
@@ -91,7 +91,7 @@ static void some_ranks(px_comm *comm, px_device device) {
   CHECK(px_mesh_comm(over, 0) == line && px_mesh_equal(mesh, over));
 }
 
-static void misfits(px_comm *comm, px_device device) {
+static void refuse_invalid_meshes(px_comm *comm, px_device device) {
   px_mesh *out = NULL;
   px_mesh_options options = {.comm = comm, .sizes = (int64_t[]){2, 4}, .ndim = 2};
   FAILS(px_mesh_new(&out, &options), PX_RUNTIME,
@@ -109,7 +109,7 @@ static void misfits(px_comm *comm, px_device device) {
   CHECK(!out);
 }
 
-PX_TEST(each_rank_has_its_place_and_communicators) { run_ranks(4, ON_CPU, two_by_two); }
-PX_TEST(parts_keep_their_places_and_communicators) { run_ranks(4, ON_CPU, parts_and_flattened); }
-PX_TEST(a_mesh_may_have_some_of_the_ranks) { run_ranks(4, ON_CPU, some_ranks); }
-PX_TEST(what_is_no_mesh_is_refused) { run_ranks(4, ON_CPU, misfits); }
+PX_TEST(each_rank_has_coordinates_and_communicators) { run_ranks(4, ON_CPU, two_by_two); }
+PX_TEST(submeshes_keep_coordinates_and_communicators) { run_ranks(4, ON_CPU, parts_and_flattened); }
+PX_TEST(a_mesh_may_use_some_of_the_ranks) { run_ranks(4, ON_CPU, some_ranks); }
+PX_TEST(invalid_meshes_are_refused) { run_ranks(4, ON_CPU, refuse_invalid_meshes); }

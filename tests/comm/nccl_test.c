@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine over NCCL, and communicators whose engine queues: on a simulated device, with a
-// stand-in for NCCL, which keeps what it is called for and moves nothing (tests/nccl).
+// The NCCL engine and communicators with queued collectives: on a simulated device with a stub of
+// NCCL (tests/nccl) that records its calls and moves no data.
 #include <dlfcn.h>
 #include <limits.h>
 #include <semaphore.h>
@@ -13,12 +13,12 @@
 
 #include "test.h"
 
-// ---- a communicator over the stand-in: rank 0 of several, whose others never come
+// ---- a communicator over the stub: rank 0 of several, without the others
 
 static nccl_stub_state *stub;
 static char folder[] = "/tmp/phlox-nccl-XXXXXX";
 
-// The engine by a name of its own, since "nccl" is Gloo's on simulated devices.
+// The engine has a name of its own here, since "nccl" is Gloo on simulated devices.
 static void prepare(void) {
   char path[PATH_MAX], link[PATH_MAX];
   CHECK(mkdtemp(folder));
@@ -51,8 +51,8 @@ static px_comm *comm_of(int size, int64_t timeout_ms) {
   px_comm *comm;
   if (!stub) prepare();
   OK(px_store_memory(&store));
-  int64_t come;
-  OK(px_store_add(&come, store, "have come", size - 1));  // as the others would
+  int64_t joined;
+  OK(px_store_add(&joined, store, "have come", size - 1));  // on behalf of the other ranks
   px_comm_options options = {"queues", store, 0, size, timeout_ms};
   OK(px_comm_new(&comm, &options));
   CHECK(px_comm_queues(comm));
@@ -72,7 +72,7 @@ static void run(px_comm *comm, px_collective collective) {
   OK(px_work_wait(work, 0));
 }
 
-// What NCCL was called for last, within its group.
+// Checks call i of the last group.
 static void check_call(int i, const char *name, size_t count, int type, int op, int peer) {
   CHECK(i + 1 < stub->count);
   CHECK_TEXT(stub->calls[i + 1].name, name);
@@ -83,9 +83,9 @@ static void check_call(int i, const char *name, size_t count, int type, int op, 
 }
 
 #define ONE(name, tensor) .name##s = &(tensor), .name##_count = 1
-enum { BYTES = 0, FLOAT32 = 7, SUM = 0, GREATEST = 2, AVERAGE = 4 };
+enum { BYTES = 0, FLOAT32 = 7, SUM = 0, MAX = 2, AVERAGE = 4 };
 
-// How many threads of this process have names that begin so.
+// Returns the number of threads in this process with this prefix in their names.
 static int count_threads(const char *prefix) {
   char command[128];
   int count = 0;
@@ -113,33 +113,33 @@ PX_TEST(a_communicator_joins_at_its_first_call) {
   CHECK_EQ(stub->count, 3);
   check_call(0, "ncclAllReduce", 6, FLOAT32, AVERAGE, -1);
   px_release(comm);
-  CHECK_EQ(stub->leaving, 1);
+  CHECK_EQ(stub->releasing, 1);
   CHECK_EQ(stub->destroyed, 1);
-  CHECK_EQ(__atomic_load_n(&stub->taken_down, __ATOMIC_ACQUIRE), 1);
+  CHECK_EQ(__atomic_load_n(&stub->torn_down, __ATOMIC_ACQUIRE), 1);
   CHECK_EQ(stub->aborted, 0);
   clean();
 }
 
-// The driver's stays, and is not waited for.
-PX_TEST(the_threads_that_take_a_communicator_down_have_ended) {
+// The driver's thread stays and is not waited for.
+PX_TEST(releasing_a_communicator_joins_its_threads) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
   px_release(comm);
-  CHECK_EQ(__atomic_load_n(&stub->taken_down, __ATOMIC_ACQUIRE), 1);
-  CHECK_EQ(__atomic_load_n(&stub->stays, __ATOMIC_ACQUIRE), 1);
+  CHECK_EQ(__atomic_load_n(&stub->torn_down, __ATOMIC_ACQUIRE), 1);
+  CHECK_EQ(__atomic_load_n(&stub->driver_thread_alive, __ATOMIC_ACQUIRE), 1);
   CHECK_EQ(count_threads("cuda-EvtHandlr"), 1);
   CHECK_EQ(count_threads("phlox-nccl"), 0);
-  __atomic_store_n(&stub->stays, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&stub->driver_thread_alive, 0, __ATOMIC_RELEASE);
   clean();
 }
 
-// Another rank lets go of the second one first, and of the first one then.
-PX_TEST(communicators_may_be_let_go_of_in_another_order_elsewhere) {
+// Another rank releases the two in the opposite order.
+PX_TEST(ranks_may_release_communicators_in_different_orders) {
   px_comm *comms[] = {comm_of(2, 60000), comm_of(2, 60000)};
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   for (int i = 0; i < 2; i++) run(comms[i], (px_collective){PX_ALL_REDUCE, ONE(output, x)});
-  stub->others_want = 2;
+  stub->release_barrier = 2;
   px_release(comms[0]);
   CHECK_EQ(__atomic_load_n(&stub->destroyed, __ATOMIC_ACQUIRE), 0);
   px_release(comms[1]);
@@ -148,7 +148,7 @@ PX_TEST(communicators_may_be_let_go_of_in_another_order_elsewhere) {
   clean();
 }
 
-PX_TEST(each_collective_is_a_call_of_nccl) {
+PX_TEST(each_collective_is_one_nccl_call) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   PX_SCOPED(px_tensor) both = tensor_of(PX_FLOAT32, 6);
@@ -156,7 +156,7 @@ PX_TEST(each_collective_is_a_call_of_nccl) {
   run(comm, (px_collective){PX_BROADCAST, ONE(output, x), .peer = 1});
   check_call(stub->count - 3, "ncclBroadcast", 12, BYTES, -1, 1);
   run(comm, (px_collective){PX_REDUCE, PX_REDUCE_MAX, ONE(output, x), .peer = 1});
-  check_call(0, "ncclReduce", 3, FLOAT32, GREATEST, 1);
+  check_call(0, "ncclReduce", 3, FLOAT32, MAX, 1);
   run(comm, (px_collective){PX_ALL_GATHER, ONE(input, x), ONE(output, both)});
   check_call(0, "ncclAllGather", 12, BYTES, -1, -1);
   CHECK(stub->calls[1].out == px_tensor_data(both));
@@ -177,7 +177,7 @@ PX_TEST(each_collective_is_a_call_of_nccl) {
   clean();
 }
 
-PX_TEST(exchanges_are_sends_and_receives_of_one_group) {
+PX_TEST(exchanges_are_grouped_sends_and_receives) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   PX_SCOPED(px_tensor) both = tensor_of(PX_FLOAT32, 6);
@@ -205,7 +205,7 @@ PX_TEST(exchanges_are_sends_and_receives_of_one_group) {
   clean();
 }
 
-PX_TEST(several_tensors_are_reduced_where_they_lie_in_one_group) {
+PX_TEST(several_tensors_are_reduced_inplace_in_one_group) {
   px_comm *comm = comm_of(2, 60000);
   px_tensor *two[2] = {tensor_of(PX_FLOAT32, 3), tensor_of(PX_FLOAT32, 5)};
   run(comm, (px_collective){.op = PX_BARRIER});
@@ -220,7 +220,7 @@ PX_TEST(several_tensors_are_reduced_where_they_lie_in_one_group) {
   clean();
 }
 
-PX_TEST(sends_and_receives_of_a_batch_are_one_group) {
+PX_TEST(a_batch_of_sends_and_receives_is_one_group) {
   px_comm *comm = comm_of(3, 60000);
   px_work *works[2];
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
@@ -244,7 +244,7 @@ PX_TEST(sends_and_receives_of_a_batch_are_one_group) {
   clean();
 }
 
-PX_TEST(what_nccl_does_not_take_is_refused_and_loses_nothing) {
+PX_TEST(unsupported_calls_leave_the_group_usable) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   PX_SCOPED(px_tensor) shorts = tensor_of(PX_INT16, 3);
@@ -262,7 +262,7 @@ PX_TEST(what_nccl_does_not_take_is_refused_and_loses_nothing) {
         "Backend nccl does not support recvAnysource");
   CHECK_EQ(stub->joined_size, 0);
   run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, truths)});
-  check_call(2, "ncclAllReduce", 3, 1, GREATEST, -1);
+  check_call(2, "ncclAllReduce", 3, 1, MAX, -1);
   run(comm, (px_collective){PX_BROADCAST, ONE(output, shorts)});
   check_call(0, "ncclBroadcast", 6, BYTES, -1, 0);
   px_release(ints);
@@ -270,7 +270,7 @@ PX_TEST(what_nccl_does_not_take_is_refused_and_loses_nothing) {
   clean();
 }
 
-// ---- what goes wrong
+// ---- failures
 
 static sem_t gate;
 static void wait_at_gate(void *unused) {
@@ -279,8 +279,8 @@ static void wait_at_gate(void *unused) {
 }
 static void open_gate(void) { sem_post(&gate); }
 
-// From here on the stream stands still until NCCL is told to end what is under way.
-static void stop_stream(void) {
+// Blocks the stream until NCCL is told to abort.
+static void block_stream(void) {
   px_stream *current;
   sem_init(&gate, 0, 0);
   stub->on_abort = open_gate;
@@ -288,10 +288,10 @@ static void stop_stream(void) {
   OK(px_stream_host_call(current, wait_at_gate, NULL));
 }
 
-static px_work *begin_stopped(px_comm *comm, px_tensor *x, int64_t timeout_ms) {
+static px_work *begin_blocked(px_comm *comm, px_tensor *x, int64_t timeout_ms) {
   px_work *work;
   run(comm, (px_collective){.op = PX_BARRIER});
-  stop_stream();
+  block_stream();
   OK(px_comm_run(&work, comm,
                  &(px_collective){PX_ALL_REDUCE, ONE(output, x), .timeout_ms = timeout_ms}));
   OK(px_work_wait(work, 0));
@@ -299,10 +299,10 @@ static px_work *begin_stopped(px_comm *comm, px_tensor *x, int64_t timeout_ms) {
   return work;
 }
 
-PX_TEST(a_collective_that_is_late_ends_on_its_stream_and_is_told_of) {
+PX_TEST(a_timeout_ends_the_collective_and_names_it) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
-  PX_SCOPED(px_work) work = begin_stopped(comm, x, 300);
+  PX_SCOPED(px_work) work = begin_blocked(comm, x, 300);
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
         "[Rank 0] all_reduce number 2 of 3 elements float32, SUM (timeout 300 ms) failed: rank 1 "
         "has not called number 2. Rank 0: timed out after 300 ms");
@@ -318,14 +318,14 @@ PX_TEST(a_collective_that_is_late_ends_on_its_stream_and_is_told_of) {
   clean();
 }
 
-// What is ended takes its time for each that is queued: so a call waits where there are too many.
-PX_TEST(no_more_than_some_collectives_are_queued_at_a_time) {
-  enum { MOST = 128 };
+// Each queued collective delays an abort. Therefore a call blocks once too many are queued.
+PX_TEST(the_number_of_queued_collectives_is_bounded) {
+  enum { MAX_QUEUED = 128 };
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
-  PX_SCOPED(px_work) work = begin_stopped(comm, x, 1000);
+  PX_SCOPED(px_work) work = begin_blocked(comm, x, 1000);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
-  for (int i = 1; i < MOST; i++) OK(px_comm_run(NULL, comm, &sum));
+  for (int i = 1; i < MAX_QUEUED; i++) OK(px_comm_run(NULL, comm, &sum));
   FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is no longer usable");
   while (!px_work_is_completed(work)) nanosleep(&(struct timespec){0, 1000000}, NULL);  // soon
   CHECK(px_work_error(work));
@@ -333,10 +333,10 @@ PX_TEST(no_more_than_some_collectives_are_queued_at_a_time) {
   clean();
 }
 
-PX_TEST(what_nccl_tells_later_is_the_error_of_what_is_under_way) {
+PX_TEST(an_asynchronous_nccl_error_fails_calls_in_flight) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
-  PX_SCOPED(px_work) work = begin_stopped(comm, x, 0);
+  PX_SCOPED(px_work) work = begin_blocked(comm, x, 0);
   __atomic_store_n(&stub->bad_state, 6, __ATOMIC_RELEASE);
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
         "Rank 0: NCCL: remote process exited: by the stand-in");
@@ -344,7 +344,7 @@ PX_TEST(what_nccl_tells_later_is_the_error_of_what_is_under_way) {
   clean();
 }
 
-PX_TEST(a_call_that_nccl_refuses_is_an_error_of_the_call) {
+PX_TEST(a_refused_nccl_call_fails_the_call) {
   px_comm *comm = comm_of(1, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   stub->bad_call = "ncclAllReduce";
@@ -356,7 +356,7 @@ PX_TEST(a_call_that_nccl_refuses_is_an_error_of_the_call) {
   clean();
 }
 
-PX_TEST(ranks_that_do_not_come_are_waited_for_until_the_deadline) {
+PX_TEST(missing_ranks_time_out_at_the_deadline) {
   px_comm *comm = comm_of(1, 200);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   stub->delay = -1;
@@ -368,13 +368,13 @@ PX_TEST(ranks_that_do_not_come_are_waited_for_until_the_deadline) {
   clean();
 }
 
-// It has gone into NCCL, which connects the ranks at the first call of a kind. The time that the
-// error tells is what was left when it went in.
-PX_TEST(a_call_that_holds_its_thread_is_called_back_at_the_deadline) {
+// The call is inside NCCL, which connects the ranks at the first call of a kind. The error names
+// the time left on entry.
+PX_TEST(a_call_blocked_inside_nccl_is_aborted_at_the_deadline) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   run(comm, (px_collective){.op = PX_BARRIER});
-  stub->holds = 1;
+  stub->blocks_calls = 1;
   FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x), .timeout_ms = 300}),
         PX_DIST_BACKEND,
         "rank 1 has not called number 2. Rank 0: the other ranks have not come within ");
@@ -387,7 +387,7 @@ PX_TEST(a_call_that_holds_its_thread_is_called_back_at_the_deadline) {
   clean();
 }
 
-PX_TEST(a_fault_and_an_abort_end_a_group) {
+PX_TEST(a_fault_or_an_abort_ends_a_group) {
   px_comm *comm = comm_of(1, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
@@ -395,7 +395,7 @@ PX_TEST(a_fault_and_an_abort_end_a_group) {
   FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "injected fault");
   px_release(comm);
   comm = comm_of(1, 60000);
-  PX_SCOPED(px_work) work = begin_stopped(comm, x, 0);
+  PX_SCOPED(px_work) work = begin_blocked(comm, x, 0);
   px_comm_abort(comm);
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "all_reduce number 2 of 3 elements");
   CHECK_EQ(stub->aborted, 1);
@@ -404,8 +404,8 @@ PX_TEST(a_fault_and_an_abort_end_a_group) {
   clean();
 }
 
-// Every allocation of a call's beginning fails in turn; then it works, and nothing is left.
-PX_TEST(a_call_without_memory_is_refused) {
+// Each allocation at the start of a call fails in turn. Then the call works, and nothing leaks.
+PX_TEST(a_call_fails_without_memory) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
@@ -424,7 +424,7 @@ PX_TEST(a_call_without_memory_is_refused) {
   clean();
 }
 
-PX_TEST(memory_of_a_call_is_let_go_of_when_its_stream_has_it) {
+PX_TEST(a_queued_call_does_not_hold_its_tensors) {
   px_comm *comm = comm_of(2, 60000);
   px_work *work;
   px_tensor *x = tensor_of(PX_FLOAT32, 3);
@@ -437,7 +437,7 @@ PX_TEST(memory_of_a_call_is_let_go_of_when_its_stream_has_it) {
   clean();
 }
 
-PX_TEST(a_collective_can_be_part_of_a_graph) {
+PX_TEST(a_collective_can_be_captured) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   PX_SCOPED(px_graph) graph = NULL;
@@ -458,7 +458,7 @@ PX_TEST(a_collective_can_be_part_of_a_graph) {
   clean();
 }
 
-PX_TEST(a_library_that_is_too_old_is_named) {
+PX_TEST(a_too_old_library_is_named) {
   char path[PATH_MAX];
   px_comm *comm;
   PX_SCOPED(px_store) store = NULL;
@@ -477,7 +477,7 @@ PX_TEST(a_library_that_is_too_old_is_named) {
 
 // ---- two processes
 
-static px_comm *one_of_two(int rank, const char *file) {
+static px_comm *comm_of_two(int rank, const char *file) {
   PX_SCOPED(px_store) store = NULL;
   px_comm *comm;
   OK(px_store_file(&store, file));
@@ -486,7 +486,7 @@ static px_comm *one_of_two(int rank, const char *file) {
   return comm;
 }
 
-PX_TEST(a_group_is_there_when_all_its_ranks_are) {
+PX_TEST(a_group_forms_once_all_ranks_joined) {
   char file[] = "/tmp/phlox-comm-XXXXXX";
   int status;
   px_comm *comm;
@@ -498,8 +498,8 @@ PX_TEST(a_group_is_there_when_all_its_ranks_are) {
   FAILS(px_comm_new(&comm, &options), PX_DIST_BACKEND,
         "[Rank 0] cannot join a group of 3 ranks: other ranks did not join within 20 ms");
   pid_t other = fork();
-  if (other == 0) usleep(200000);  // till rank 0 would have left
-  px_release(one_of_two(other == 0, file));
+  if (other == 0) usleep(200000);  // until rank 0 would have left
+  px_release(comm_of_two(other == 0, file));
   if (other == 0) _exit(0);
   waitpid(other, &status, 0);
   CHECK_EQ(status, 0);
@@ -507,20 +507,20 @@ PX_TEST(a_group_is_there_when_all_its_ranks_are) {
   clean();
 }
 
-// Ranks that are far ahead of what they tell each other still call the same.
-PX_TEST(thousands_of_calls_at_once_are_no_difference) {
+// Ranks far ahead of their last exchanged call numbers still match.
+PX_TEST(thousands_of_calls_at_once_are_not_a_mismatch) {
   char file[] = "/tmp/phlox-comm-XXXXXX";
   int status;
   CHECK(mkstemp(file) >= 0);
   prepare();
   pid_t other = fork();
-  px_comm *comm = one_of_two(other == 0, file);
+  px_comm *comm = comm_of_two(other == 0, file);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
   for (int round = 0; round < 4; round++) {
     for (int i = 0; i < 1500; i++) OK(px_comm_run(NULL, comm, &sum));
     OK(px_device_synchronize(0));
-    usleep(300000);  // the hub tells of some
+    usleep(300000);  // the hub reports some of the calls
     OK(px_comm_monitored_barrier(comm, 60000, true));
   }
   OK(px_comm_run(NULL, comm, &sum));
@@ -532,16 +532,16 @@ PX_TEST(thousands_of_calls_at_once_are_no_difference) {
   clean();
 }
 
-PX_TEST(a_rank_that_ends_is_the_error_of_what_is_under_way) {
+PX_TEST(a_rank_that_exits_fails_calls_in_flight) {
   char file[] = "/tmp/phlox-comm-XXXXXX";
   CHECK(mkstemp(file) >= 0);
   prepare();
   pid_t other = fork();
-  px_comm *comm = one_of_two(other == 0, file);
+  px_comm *comm = comm_of_two(other == 0, file);
   OK(px_comm_monitored_barrier(comm, 60000, true));
   if (other == 0) _exit(0);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
-  stop_stream();
+  block_stream();
   OK(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
         "failed: lost the connection to rank 1: its process may have ended");

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that lie on the ranks of a mesh: each layout to each other one, gradients, what is
-// refused, and lost memory.
+// Tensors distributed over a mesh: redistribution between all layouts, gradients, refused layouts
+// and failed allocations.
 #include "phlox/phlox.h"
 
 #include "ranks.h"
 
 enum { ROWS = 5, COLUMNS = 6, ALL = ROWS * COLUMNS };
 static const int64_t sizes[] = {ROWS, COLUMNS};
-static const px_placement places[] = {{.kind = PX_PLACEMENT_REPLICATE},
-                                      {.kind = PX_PLACEMENT_SHARD, .dim = 0},
-                                      {.kind = PX_PLACEMENT_SHARD, .dim = 1},
-                                      {.kind = PX_PLACEMENT_PARTIAL, .reduce = PX_REDUCE_SUM}};
+static const px_placement placements[] = {{.kind = PX_PLACEMENT_REPLICATE},
+                                          {.kind = PX_PLACEMENT_SHARD, .dim = 0},
+                                          {.kind = PX_PLACEMENT_SHARD, .dim = 1},
+                                          {.kind = PX_PLACEMENT_PARTIAL, .reduce = PX_REDUCE_SUM}};
 
 static px_mesh *two_by_two(px_comm *comm) {
   px_mesh *out;
@@ -28,15 +28,15 @@ static px_tensor *numbers(px_device device) {
   return out;
 }
 
-// This rank's part; what the first of a line has of a sum is the whole less what the others
-// have, which is the whole each.
-static px_tensor *part_of(px_mesh *mesh, const px_placement *lies, const px_tensor *whole) {
-  px_placement cut[2] = {lies[0], lies[1]};
+// Returns this rank's part. In a partial sum, each rank has the whole tensor, except the first of
+// its mesh dimension: it has the whole less the parts of the others.
+static px_tensor *part_of(px_mesh *mesh, const px_placement *mesh_layout, const px_tensor *whole) {
+  px_placement cut[2] = {mesh_layout[0], mesh_layout[1]};
   PX_SCOPED(px_tensor) part = NULL;
   px_tensor *out;
   int64_t factor = 1;
   for (int m = 0; m < 2; m++) {
-    if (lies[m].kind != PX_PLACEMENT_PARTIAL) continue;
+    if (mesh_layout[m].kind != PX_PLACEMENT_PARTIAL) continue;
     cut[m].kind = PX_PLACEMENT_REPLICATE;
     if (!px_mesh_coordinate(mesh, m)) factor *= 2 - px_mesh_size(mesh, m);
   }
@@ -64,40 +64,42 @@ static void check_move(px_mesh *mesh, const px_tensor *whole, const px_placement
   CHECK(px_tensor_is_contiguous(moved));
 }
 
-static void moves(px_comm *comm, px_device device) {
+static void redistribute_all(px_comm *comm, px_device device) {
   PX_SCOPED(px_mesh) mesh = two_by_two(comm);
   PX_SCOPED(px_tensor) whole = numbers(device);
   for (int i = 0; i < 16; i++)
     for (int k = 0; k < 9; k++)
-      check_move(mesh, whole, (px_placement[]){places[i / 4], places[i % 4]},
-                 (px_placement[]){places[k / 3], places[k % 3]});
+      check_move(mesh, whole, (px_placement[]){placements[i / 4], placements[i % 4]},
+                 (px_placement[]){placements[k / 3], placements[k % 3]});
 }
-PX_TEST(what_lies_in_one_way_comes_to_lie_in_another) {
-  run_ranks(4, ON_CPU, moves);
-  run_ranks(4, IN_CLUSTER, moves);
+PX_TEST(each_layout_redistributes_to_each_other) {
+  run_ranks(4, ON_CPU, redistribute_all);
+  run_ranks(4, IN_CLUSTER, redistribute_all);
 }
 
 static void part_is(px_mesh *mesh, px_placement first, px_placement second, const int64_t *wanted) {
-  px_placement lies[] = {first, second};
+  px_placement mesh_layout[] = {first, second};
   int64_t own[2], begin[2];
-  OK(px_layout_part(own, begin, &(px_layout){mesh, lies, 2, sizes}));
+  OK(px_layout_part(own, begin, &(px_layout){mesh, mesh_layout, 2, sizes}));
   for (int d = 0; d < 2; d++) CHECK(begin[d] == wanted[d] && own[d] == wanted[2 + d]);
 }
-static void knows_parts(px_comm *comm, px_device device) {
+static void check_parts(px_comm *comm, px_device device) {
   PX_SCOPED(px_mesh) mesh = two_by_two(comm);
   static const int64_t rows[4][4] = {
-      {0, 0, 2, 6}, {2, 0, 1, 6}, {3, 0, 1, 6}, {4, 0, 1, 6}};  // 3 and 2, which are cut again
+      {0, 0, 2, 6}, {2, 0, 1, 6}, {3, 0, 1, 6}, {4, 0, 1, 6}};  // 3 and 2 rows, split again
   int rank = px_comm_rank(comm);
-  part_is(mesh, places[1], places[1], rows[rank]);
-  part_is(mesh, places[2], places[1],
+  part_is(mesh, placements[1], placements[1], rows[rank]);
+  part_is(mesh, placements[2], placements[1],
           (int64_t[]){3 * (rank % 2), 3 * (rank / 2), rank % 2 ? 2 : 3, 3});
-  part_is(mesh, places[3], places[0], (int64_t[]){0, 0, 5, 6});
+  part_is(mesh, placements[3], placements[0], (int64_t[]){0, 0, 5, 6});
 }
-PX_TEST(later_dimensions_cut_the_parts_of_earlier_ones) { run_ranks(4, ON_CPU, knows_parts); }
+PX_TEST(later_mesh_dimensions_split_the_parts_of_earlier_ones) {
+  run_ranks(4, ON_CPU, check_parts);
+}
 
-// A sum of parts each times its numbers: the gradient is these numbers, in the first layout.
-static void goes_back(px_mesh *mesh, const px_tensor *whole, const px_placement *from,
-                      const px_placement *to) {
+// The loss is a sum of parts times constants. Its gradient is the constants in the first layout.
+static void check_gradient(px_mesh *mesh, const px_tensor *whole, const px_placement *from,
+                           const px_placement *to) {
   PX_SCOPED(px_tensor) local = part_of(mesh, from, whole);
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) factors = part_of(mesh, to, whole);
@@ -119,10 +121,10 @@ static void gradients(px_comm *comm, px_device device) {
   PX_SCOPED(px_tensor) whole = numbers(device);
   for (int i = 0; i < 16; i += 3)
     for (int k = 0; k < 9; k += 2)
-      goes_back(mesh, whole, (px_placement[]){places[i / 4], places[i % 4]},
-                (px_placement[]){places[k / 3], places[k % 3]});
+      check_gradient(mesh, whole, (px_placement[]){placements[i / 4], placements[i % 4]},
+                     (px_placement[]){placements[k / 3], placements[k % 3]});
 }
-PX_TEST(gradients_go_back_the_same_way) { run_ranks(4, ON_CPU, gradients); }
+PX_TEST(gradients_redistribute_in_reverse) { run_ranks(4, ON_CPU, gradients); }
 
 static void refuses(px_comm *comm, px_device device) {
   int64_t shape[] = {2, 1};
@@ -132,10 +134,11 @@ static void refuses(px_comm *comm, px_device device) {
   px_tensor *out = NULL;
   px_placement product = {.kind = PX_PLACEMENT_PARTIAL, .reduce = PX_REDUCE_PRODUCT};
   px_placement deep = {.kind = PX_PLACEMENT_SHARD, .dim = 2};
-  const px_placement lies[] = {places[0], places[0]}, mixed[] = {places[3], product},
-                     beyond[] = {places[0], deep}, sums[] = {places[3], places[0]},
-                     products[] = {product, places[0]}, rows[] = {places[1], places[0]};
-  px_layout layout = {mesh, lies, 2, sizes};
+  const px_placement mesh_layout[] = {placements[0], placements[0]},
+                     mixed[] = {placements[3], product}, beyond[] = {placements[0], deep},
+                     sums[] = {placements[3], placements[0]}, products[] = {product, placements[0]},
+                     rows[] = {placements[1], placements[0]};
+  px_layout layout = {mesh, mesh_layout, 2, sizes};
   FAILS(px_redistribute(&out, whole, &layout, mixed), PX_VALUE, "Mixed Partial reduce types");
   FAILS(px_redistribute(&out, whole, &layout, beyond), PX_VALUE,
         "Sharding dim 2 greater than tensor ndim 2");
@@ -143,31 +146,33 @@ static void refuses(px_comm *comm, px_device device) {
         "Can not redistribute from Replicate() to Partial(sum), only Shard to Partial(sum)");
   FAILS(px_layout_extract(&out, &(px_layout){mesh, products, 2, sizes}, whole), PX_VALUE,
         "Replicate to Partial(product) conversion is not supported.");
-  FAILS(px_redistribute(&out, whole, &(px_layout){mesh, rows, 2, sizes}, lies), PX_VALUE,
+  FAILS(px_redistribute(&out, whole, &(px_layout){mesh, rows, 2, sizes}, mesh_layout), PX_VALUE,
         "expected a local tensor with the sizes of the layout's shard");
   FAILS(px_layout_extract(&out, &(px_layout){mesh, rows, 2, (int64_t[]){6, 5}}, whole), PX_VALUE,
         "expected a tensor with the sizes of the layout");
-  FAILS(px_redistribute(&out, whole, &(px_layout){NULL, rows, 2, sizes}, lies), PX_TYPE, "is NULL");
-  OK(px_redistribute(&out, whole, &layout, lies));
+  FAILS(px_redistribute(&out, whole, &(px_layout){NULL, rows, 2, sizes}, mesh_layout), PX_TYPE,
+        "is NULL");
+  OK(px_redistribute(&out, whole, &layout, mesh_layout));
   CHECK(out == whole);
   px_release(out);
 }
-PX_TEST(what_cannot_be_is_refused_before_anything_is_sent) { run_ranks(2, ON_CPU, refuses); }
+PX_TEST(invalid_layouts_are_refused_before_communication) { run_ranks(2, ON_CPU, refuses); }
 
-static px_status there_and_back(px_mesh *mesh, px_tensor *whole) {
-  const px_placement lies[] = {places[3], places[1]}, to[] = {places[2], places[0]};
+static px_status redistribute_twice(px_mesh *mesh, px_tensor *whole) {
+  const px_placement mesh_layout[] = {placements[3], placements[1]},
+                     to[] = {placements[2], placements[0]};
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
-  px_layout layout = {mesh, lies, 2, sizes};
+  px_layout layout = {mesh, mesh_layout, 2, sizes};
   PX_TRY(px_layout_extract(&part, &layout, whole));
   PX_TRY(px_tensor_set_requires_grad(part, true));
   PX_TRY(px_redistribute(&moved, part, &layout, to));
   PX_TRY(px_sum(&sum, moved, NULL, 0, false, PX_DTYPE_NONE));
   return px_backward(1, &sum, NULL, false, false);
 }
-// Of objects, once the threads of the mesh's groups hold none.
-static int64_t live(px_mesh *mesh) {
+// Live objects, after the threads of the mesh's groups have released theirs.
+static int64_t live_objects(px_mesh *mesh) {
   for (int d = 0; d < px_mesh_ndim(mesh); d++) OK(px_comm_synchronize(px_mesh_comm(mesh, d)));
   return px_live_objects(NULL);
 }
@@ -176,15 +181,15 @@ static void survives(px_comm *comm, px_device device) {
   int64_t shape[] = {1, 1}, n = 1;
   PX_SCOPED(px_tensor) whole = numbers(device);
   OK(px_mesh_new(&mesh, &(px_mesh_options){.comm = comm, .sizes = shape, .ndim = 2}));
-  OK(there_and_back(mesh, whole));
-  int64_t before = live(mesh);
+  OK(redistribute_twice(mesh, whole));
+  int64_t before = live_objects(mesh);
   for (px_status status = PX_NOMEM; status != PX_OK; n++) {
     OK(px_fault_arm("alloc", n, false));
-    status = there_and_back(mesh, whole);
+    status = redistribute_twice(mesh, whole);
     px_fault_disarm_all();
     CHECK(status == PX_OK || status == PX_NOMEM);
-    CHECK_EQ(live(mesh), before);
+    CHECK_EQ(live_objects(mesh), before);
   }
   CHECK(n > 10);
 }
-PX_TEST(a_move_that_fails_leaves_nothing_behind) { run_ranks(1, ON_CPU, survives); }
+PX_TEST(a_failed_redistribution_leaks_nothing) { run_ranks(1, ON_CPU, survives); }

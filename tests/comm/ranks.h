@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of communicators: runs a body in processes, or threads, as the ranks of a group.
+// Tests of communicators: runs a function in each rank of a group of processes or threads.
 #pragma once
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 
 typedef void (*rank_body)(px_comm *comm, px_device device);
 
-// Where the ranks are: processes with tensors on the CPU or on a simulated device each; or threads
-// of a simulated cluster, with either.
+// Ranks as processes with tensors on the CPU or on one simulated device each, or as threads of a
+// simulated cluster with either.
 typedef enum place { ON_CPU, ON_SIM, IN_CLUSTER_CPU, IN_CLUSTER } place;
 
 static void join_and_run(px_store *store, int rank, int size, place where, rank_body body) {
@@ -21,7 +21,7 @@ static void join_and_run(px_store *store, int rank, int size, place where, rank_
   px_comm_options options = {simulated ? "nccl" : "gloo", store, rank, size, 60000};
   OK(px_comm_new(&comm, &options));
   body(comm, device);
-  // No rank closes its connections while another one still needs them.
+  // Keeps all connections open until each rank is done.
   OK(px_comm_monitored_barrier(comm, 60000, true));
 }
 
@@ -46,7 +46,7 @@ static void run_threads(int size, place where, rank_body body) {
   OK(px_cluster_run(size, be_thread, &(cluster_body){where, body}));
 }
 
-// Runs the body in each rank.
+// Runs `body` in each rank.
 static void run_ranks(int size, place where, rank_body body) {
   char path[] = "/tmp/phlox-comm-XXXXXX";
   pid_t children[8];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reducer of gradients, and batch norm: two processes, each with its part of a batch; and calls
-// at the end of a backward pass.
+// The gradient reducer and synchronized batch norm in two processes, each with half of a batch, and
+// callbacks at the end of a backward pass.
 #include "phlox/phlox.h"
 
 #include "ranks.h"
 
-// A parameter of four elements, all of them `value`.
+// A parameter with four elements of `value`.
 static px_tensor *parameter(double value) {
   px_tensor *out;
   int64_t size = 4;
@@ -14,7 +14,7 @@ static px_tensor *parameter(double value) {
   return out;
 }
 
-// Backward of the sum of factor * a * b.
+// Backward of sum(factor * a * b).
 static void step(px_reducer *reducer, px_tensor *a, px_tensor *b, double factor) {
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
@@ -34,7 +34,7 @@ static void check_grad(const px_tensor *tensor, float value) {
   for (int i = 0; i < 4; i++) CHECK_NEAR(at[i], value, 0);
 }
 
-// Sums a bucket as halves of what it is, at once.
+// Reduces a bucket to half its sum, synchronously.
 static px_status halve(void **pending, const px_bucket *bucket, void *context) {
   PX_SCOPED(px_work) work = NULL;
   px_tensor *buffer = bucket->buffer;
@@ -49,15 +49,16 @@ static px_status halved(px_tensor **out, void *pending, void *context) {
   *out = NULL;
   return PX_OK;
 }
-static void nothing(void *pending) {}
+static void drop_pending(void *pending) {}
 
-static void averages(px_comm *comm, px_device device) {
-  static const px_bucket_hook hook = {halve, halved, nothing, NULL};
+static void average_gradients(px_comm *comm, px_device device) {
+  static const px_bucket_hook hook = {halve, halved, drop_pending, NULL};
   int rank = px_comm_rank(comm);
   px_tensor *parameters[] = {parameter(rank + 2), parameter(rank + 5)};
   OK(px_comm_check_parameters(comm, parameters, 2));
   OK(px_comm_copy_from(comm, 0, parameters, 2));  // 2 and 5
-  for (int way = 0; way < 6; way++) {             // at first without, then with what may lie apart
+  for (int way = 0; way < 6;
+       way++) {  // the first two without a limit on the buffer, the others with one
     px_reducer *reducer;
     px_reducer_options options = {.comm = comm,
                                   .parameters = parameters,
@@ -82,9 +83,9 @@ static void averages(px_comm *comm, px_device device) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(gradients_are_averaged_over_processes) { run_ranks(2, ON_CPU, averages); }
+PX_TEST(gradients_are_averaged_over_ranks) { run_ranks(2, ON_CPU, average_gradients); }
 
-// ---- mixed precision: 1 + 2^-12 is 1 in bfloat16, and 1 + 2^-8 is 1 as well, but not in float16
+// ---- mixed precision: bfloat16 rounds 1 + 2^-12 and 1 + 2^-8 to 1; float16 keeps 1 + 2^-8
 
 static px_module *make_layer(double weight) {
   px_module *out;
@@ -151,15 +152,13 @@ static void trains_mixed(px_comm *comm, px_device device) {
     }
   }
 }
-PX_TEST(what_is_computed_in_a_low_precision_is_averaged_in_another) {
-  run_ranks(2, ON_CPU, trains_mixed);
-}
+PX_TEST(compute_and_reduction_precision_may_differ) { run_ranks(2, ON_CPU, trains_mixed); }
 
-static void look_only(px_comm *comm, px_device device) {
+static void check_lowering(px_comm *comm, px_device device) {
   PX_SCOPED(px_module) layer = make_layer(1 + 0x1p-12);
   PX_SCOPED(px_reducer) reducer = mixed_reducer(comm, layer, false, PX_FLOAT32);
   px_tensor *weight = weight_of(layer);
-  // A pass that is not recorded leaves nothing low, within one that is, too.
+  // A pass without recording lowers no parameter, not even inside a recorded one.
   px_grad_set_enabled(false);
   px_release(forward_low(reducer, layer, 1));
   CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT32);
@@ -168,7 +167,7 @@ static void look_only(px_comm *comm, px_device device) {
   px_grad_set_enabled(false);
   px_release(forward_low(reducer, layer, 1));
   CHECK_EQ(px_tensor_dtype(weight), PX_BFLOAT16);
-  // What is written meanwhile stays, and what is not has the bits that it had.
+  // A parameter written in between keeps the new values. The others get back their exact bits.
   OK(px_reducer_cast_parameters(reducer));
   OK(px_fill_(weight, px_float(3)));
   px_grad_set_enabled(true);
@@ -177,7 +176,9 @@ static void look_only(px_comm *comm, px_device device) {
   CHECK_NEAR(*(float *)px_tensor_data(weight), 3, 0);
   check_grad(weight, 1);
 }
-PX_TEST(parameters_are_low_from_forward_to_the_end_of_backward) { run_ranks(1, ON_CPU, look_only); }
+PX_TEST(parameters_are_lowered_from_forward_to_the_end_of_backward) {
+  run_ranks(1, ON_CPU, check_lowering);
+}
 
 static void lowers_or_not(px_comm *comm, px_device device) {
   PX_SCOPED(px_module) layer = make_layer(1);
@@ -207,10 +208,10 @@ static void lowers_or_not(px_comm *comm, px_device device) {
   OK(px_reducer_cast_parameters(reducer));
   CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT16);
 }
-PX_TEST(parameters_are_all_low_or_none_is) { run_ranks(1, ON_CPU, lowers_or_not); }
+PX_TEST(lowering_parameters_is_all_or_nothing) { run_ranks(1, ON_CPU, lowers_or_not); }
 
-// Rank 0 has three steps, rank 1 one, and takes part in the others.
-static void shadows(px_comm *comm, px_device device) {
+// Rank 0 has three steps and rank 1 has one. Rank 1 shadows the others.
+static void shadow_steps(px_comm *comm, px_device device) {
   bool has = px_comm_rank(comm) == 0;
   px_tensor *parameters[] = {parameter(2), parameter(5)};
   for (int way = 0; way < 3; way++) {
@@ -238,7 +239,7 @@ static void shadows(px_comm *comm, px_device device) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(a_rank_without_a_batch_takes_part_and_adds_nothing) { run_ranks(2, ON_CPU, shadows); }
+PX_TEST(a_rank_without_input_joins_the_reduction_with_zeros) { run_ranks(2, ON_CPU, shadow_steps); }
 
 static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
@@ -247,9 +248,9 @@ static void differ(px_comm *comm, px_device device) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(2, ON_CPU, differ); }
+PX_TEST(mismatched_modules_are_refused_on_all_ranks) { run_ranks(2, ON_CPU, differ); }
 
-// Rank 0 has 1 and rank 1 has 3: over both the mean is 2 and the variance 1.
+// Rank 0 has 1 and rank 1 has 3: over both, the mean is 2 and the variance 1.
 static void normalises(px_comm *comm, px_device device) {
   int64_t sizes[] = {1, 1};
   PX_SCOPED(px_tensor) x = NULL;
@@ -262,9 +263,9 @@ static void normalises(px_comm *comm, px_device device) {
   FAILS(px_sync_batch_norm(&x, comm, vector, NULL, NULL, NULL, NULL, 0.1, 0), PX_VALUE,
         "expected at least 2D input (got 1D input)");
 }
-PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(2, ON_CPU, normalises); }
+PX_TEST(sync_batch_norm_normalises_over_all_ranks) { run_ranks(2, ON_CPU, normalises); }
 
-// ---- tensors that belong to one rank each
+// ---- tensors owned by one rank each
 
 static px_tensor *of_size(int64_t size, double value) {
   px_tensor *out;
@@ -288,9 +289,9 @@ static void shares(px_comm *comm, px_device device) {
   FAILS(px_comm_broadcast_owned(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
   for (int i = 0; i < 4; i++) px_release(list[i]);
 }
-PX_TEST(each_rank_gives_what_it_owns) { run_ranks(2, ON_CPU, shares); }
+PX_TEST(each_rank_broadcasts_its_partition) { run_ranks(2, ON_CPU, shares); }
 
-// ---- calls at the end
+// ---- callbacks at the end of backward
 
 static char order[8];
 static px_status note(void *context) {
@@ -298,16 +299,16 @@ static px_status note(void *context) {
   return PX_OK;
 }
 static void released(void *context) { strcat(order, "."); }
-static px_status ask(px_tensor *tensor, void *context) {
+static px_status register_callback(px_tensor *tensor, void *context) {
   PX_TRY(px_backward_at_end(note, "a", released));
   return px_backward_at_end(note, "b", released);
 }
 
-PX_TEST(what_a_hook_asks_for_is_called_when_backward_ends) {
+PX_TEST(callbacks_of_hooks_run_at_the_end_of_backward) {
   PX_SCOPED(px_tensor) x = parameter(1);
   PX_SCOPED(px_tensor) loss = NULL;
   int64_t id;
-  OK(px_tensor_add_accumulated_hook(&id, x, ask, NULL, NULL));
+  OK(px_tensor_add_accumulated_hook(&id, x, register_callback, NULL, NULL));
   OK(px_sum(&loss, x, NULL, 0, false, PX_DTYPE_NONE));
   OK(px_backward(1, &loss, NULL, false, false));
   CHECK(!strcmp(order, "a.b."));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules whose parameters are sharded over two or three processes train as one process does.
+// Modules with parameters sharded over two or three processes train like one process.
 #include "phlox/phlox.h"
 
 #include <math.h>
 
 #include "ranks.h"
 
-// 5 and 1 rows do not divide by 2 or 3.
+// 5 and 1 rows are not divisible by 2 or 3.
 static px_module *make_model(px_device device) {
   px_module *layers[3], *out;
   px_manual_seed(3);
@@ -34,7 +34,7 @@ static px_optimizer *make_optimizer(px_module *model) {
   return out;
 }
 
-// The loss of `count` points from the first on: each rank has its own in turn.
+// Returns the loss of `count` points from `first` on. Each rank has its own range.
 static double step(px_module *model, px_optimizer *optimizer, px_tensor *points, int64_t first,
                    int64_t count) {
   PX_SCOPED(px_tensor) x = NULL;
@@ -78,30 +78,29 @@ static void check_parts(px_comm *comm, const px_shards *shards, int wanted) {
   CHECK_EQ(count, wanted);
 }
 
-// What the ranks of `comm` hold of a group after a step: so many parts.
-typedef struct held {
+// The expected number of parts held by each rank of `comm` after a step.
+typedef struct expected_parts {
   px_comm *comm;
   const px_shards *shards;
   int parts;
-} held;
+} expected_parts;
 
-// Trains `model`, which is sharded, by the ranks of `comm`, and `one` by each: alike.
-static void train_beside(px_module *one, px_module *model, px_comm *comm, px_device device,
-                         const held *after) {
+// Trains the sharded `model` on the ranks of `comm`, and `one` on each. The losses must agree.
+static void compare_training(px_module *one, px_module *model, px_comm *comm, px_device device,
+                             const expected_parts *after) {
   int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
   PX_SCOPED(px_tensor) points = NULL;
-  PX_SCOPED(px_optimizer) whole = make_optimizer(one);
+  PX_SCOPED(px_optimizer) full = make_optimizer(one);
   PX_SCOPED(px_optimizer) sharded = make_optimizer(model);
   OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
   for (int i = 0; i < 4; i++) {
     double mine = step(model, sharded, points, px_comm_rank(comm) * each, each);
-    CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
+    CHECK_NEAR(mean_of(comm, mine), step(one, full, points, 0, 12), 1e-12);
     check_parts(after->comm, after->shards, after->parts);
   }
 }
 
-// `parts` are the ranks of `comm` among which rows are cut, and `replicas` those with the same
-// rows.
+// `parts` are the ranks of `comm` that share the rows, and `replicas` the ranks with equal rows.
 static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_device device) {
   PX_SCOPED(px_module) one = make_model(device);
   PX_SCOPED(px_module) model = make_model(device);
@@ -115,7 +114,7 @@ static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_dev
   OK(px_fully_shard(&outer, model, &options));
   check_parts(parts, inner, 2);
   check_parts(parts, outer, 2);
-  train_beside(one, model, comm, device, &(held){parts, inner, 2});
+  compare_training(one, model, comm, device, &(expected_parts){parts, inner, 2});
   px_shard part;
   CHECK(px_shards_at(inner, 0, &part));
   PX_SCOPED(px_tensor) gathered = NULL;
@@ -129,8 +128,8 @@ static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_dev
 }
 static void trains(px_comm *comm, px_device device) { trains_with(comm, comm, NULL, device); }
 
-// Two layers with one between them, as one group.
-static void shard_together(px_shards **out, px_module *model, px_comm *comm) {
+// Shards two layers, with one between them, as one group.
+static void shard_as_group(px_shards **out, px_module *model, px_comm *comm) {
   px_module_entry layers[3];
   for (int i = 0; i < 3; i++) CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, i, &layers[i]));
   px_shard_options options = options_of(comm);
@@ -139,23 +138,23 @@ static void shard_together(px_shards **out, px_module *model, px_comm *comm) {
   OK(px_fully_shard(out, layers[0].module, &options));
 }
 
-static void trains_together(px_comm *comm, px_device device) {
+static void train_group(px_comm *comm, px_device device) {
   PX_SCOPED(px_module) one = make_model(device);
   PX_SCOPED(px_module) model = make_model(device);
   PX_SCOPED(px_shards) group = NULL;
   PX_SCOPED(px_shards) outer = NULL;
   px_shard_options options = options_of(comm);
-  shard_together(&group, model, comm);
+  shard_as_group(&group, model, comm);
   OK(px_fully_shard(&outer, model, &options));
   check_parts(comm, outer, 0);
-  train_beside(one, model, comm, device, &(held){comm, group, 4});
+  compare_training(one, model, comm, device, &(expected_parts){comm, group, 4});
 }
-PX_TEST(modules_that_are_one_group_train_as_in_one_process) {
-  run_ranks(2, ON_CPU, trains_together);
-  run_ranks(2, ON_SIM, trains_together);
+PX_TEST(a_group_of_modules_trains_as_in_one_process) {
+  run_ranks(2, ON_CPU, train_group);
+  run_ranks(2, ON_SIM, train_group);
 }
 
-static void goes_back_bare(px_comm *comm, px_device device) {
+static void backward_without_gather(px_comm *comm, px_device device) {
   int64_t sizes[] = {3, 2};
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) out = NULL;
@@ -182,18 +181,20 @@ static void goes_back_bare(px_comm *comm, px_device device) {
   OK(px_sum(&total, again, NULL, 0, false, PX_DTYPE_NONE));
   FAILS(px_backward(1, &total, NULL, false, false), PX_RUNTIME, "must be resized before");
 }
-PX_TEST(backward_need_not_gather_what_it_does_not_read) { run_ranks(2, ON_CPU, goes_back_bare); }
+PX_TEST(backward_can_skip_gathering_unread_parameters) {
+  run_ranks(2, ON_CPU, backward_without_gather);
+}
 
 // ---- along other dimensions, and on the CPU
 
-// Matrices of as many columns for each rank are cut along these.
+// Shards matrices along columns if these divide by the number of ranks.
 static px_status by_columns(int *dim, px_tensor *parameter, void *comm) {
   int last = px_tensor_ndim(parameter) - 1;
   *dim = last && px_tensor_size(parameter, last) % px_comm_size(comm) == 0 ? -1 : 0;
   return PX_OK;
 }
 
-// Cut by columns where that can be, with parts on the CPU.
+// Column shards, if possible, with parts on the CPU.
 static void trains_on_cpu(px_comm *comm, px_device device, bool pin) {
   PX_SCOPED(px_module) one = make_model(device);
   PX_SCOPED(px_module) model = make_model(device);
@@ -211,7 +212,7 @@ static void trains_on_cpu(px_comm *comm, px_device device, bool pin) {
   OK(px_fully_shard(&outer, model, &options));
   CHECK(px_shards_at(inner, 0, &part));
   CHECK_EQ(part.dim, 1);
-  train_beside(one, model, comm, device, &(held){comm, inner, 2});
+  compare_training(one, model, comm, device, &(expected_parts){comm, inner, 2});
   CHECK(px_shards_at(inner, 0, &part));
   CHECK_EQ((int)px_tensor_device(part.local).type, PX_CPU);
   CHECK_EQ((int)px_tensor_device(px_tensor_grad(part.local)).type, PX_CPU);
@@ -222,7 +223,7 @@ static void trains_offloaded(px_comm *comm, px_device device) {
   trains_on_cpu(comm, device, false);
   if (device.type == PX_CUDA) trains_on_cpu(comm, device, true);
 }
-PX_TEST(columns_that_lie_on_the_cpu_train_as_in_one_process) {
+PX_TEST(column_shards_on_the_cpu_train_as_in_one_process) {
   run_ranks(2, ON_CPU, trains_offloaded);
   run_ranks(2, ON_SIM, trains_offloaded);
   run_ranks(2, IN_CLUSTER, trains_offloaded);
@@ -249,21 +250,21 @@ static void refuses_dims(px_comm *comm, px_device device) {
         "FSDP does not support uneven sharding on dim 1: torch.Size([1, 5]) (world size: 2)");
   CHECK(!px_module_has_hooks(model));
 }
-PX_TEST(dimensions_that_cannot_be_cut_are_refused) { run_ranks(2, ON_CPU, refuses_dims); }
+PX_TEST(unshardable_dimensions_are_refused) { run_ranks(2, ON_CPU, refuses_dims); }
 
-// ---- hooks of what has been reduced
+// ---- hooks on reduced gradients
 
-typedef struct heard {
+typedef struct hook_calls {
   int count, ended;
   bool fails;
-} heard;
+} hook_calls;
 static px_status on_reduced(px_tensor *reduced, void *context) {
-  heard *h = context;
+  hook_calls *h = context;
   PX_CHECK(!h->fails, PX_VALUE, "the hook");
   h->count++;
   return px_mul_scalar_(reduced, px_int(10));
 }
-static void on_end(void *context) { ((heard *)context)->ended++; }
+static void on_end(void *context) { ((hook_calls *)context)->ended++; }
 
 static px_status pass(px_module *model, px_tensor *x) {
   PX_SCOPED(px_tensor) out = NULL;
@@ -273,8 +274,8 @@ static px_status pass(px_module *model, px_tensor *x) {
   return px_backward(1, &loss, NULL, false, false);
 }
 
-static void hears(px_comm *comm, px_device device) {
-  heard first = {0}, second = {.fails = true};
+static void check_hooks(px_comm *comm, px_device device) {
+  hook_calls first = {0}, second = {.fails = true};
   int64_t sizes[] = {1, 1};
   px_shard part;
   PX_SCOPED(px_module) model = NULL;
@@ -303,9 +304,9 @@ static void hears(px_comm *comm, px_device device) {
   OK(px_tensor_read(px_tensor_grad(part.local), &grad, sizeof grad));
   CHECK_NEAR(grad, 16.5, 0);
 }
-PX_TEST(a_hook_changes_what_is_reduced_before_it_is_a_gradient) {
-  run_ranks(2, ON_CPU, hears);
-  run_ranks(2, ON_SIM, hears);
+PX_TEST(a_hook_modifies_the_reduced_gradient) {
+  run_ranks(2, ON_CPU, check_hooks);
+  run_ranks(2, ON_SIM, check_hooks);
 }
 
 static px_mesh *two_by_two(px_comm *comm) {
@@ -319,9 +320,7 @@ static void replicas_train(px_comm *comm, px_device device) {
   trains_with(comm, px_mesh_comm(mesh, 1), px_mesh_comm(mesh, 0), device);
 }
 PX_TEST(two_ranks_train_as_one_process) { run_ranks(2, ON_CPU, trains); }
-PX_TEST(three_ranks_of_which_some_have_no_rows_train_as_one_process) {
-  run_ranks(3, ON_CPU, trains);
-}
+PX_TEST(ranks_without_rows_train_as_one_process) { run_ranks(3, ON_CPU, trains); }
 PX_TEST(simulated_devices_train_as_one_process) { run_ranks(2, ON_SIM, trains); }
 PX_TEST(two_replicas_of_two_ranks_train_as_one_process) { run_ranks(4, ON_CPU, replicas_train); }
 PX_TEST(replicas_on_simulated_devices_train_as_one_process) {
@@ -331,8 +330,8 @@ PX_TEST(replicas_in_a_simulated_cluster_train_as_one_process) {
   run_ranks(4, IN_CLUSTER, replicas_train);
 }
 
-// Rank r has r + 1 in each pass; of two passes only the second one is averaged over replicas.
-static void adds_up(px_comm *comm, px_device device) {
+// Rank r contributes r + 1 in each pass. Only the second of two passes is averaged over replicas.
+static void accumulate_rows(px_comm *comm, px_device device) {
   PX_SCOPED(px_mesh) mesh = two_by_two(comm);
   PX_SCOPED(px_module) model = NULL;
   PX_SCOPED(px_shards) shards = NULL;
@@ -357,7 +356,7 @@ static void adds_up(px_comm *comm, px_device device) {
     if (grad) CHECK_NEAR(*(float *)px_tensor_data(grad), pass < 3 ? 5 : 10, 0);
   }
 }
-PX_TEST(rows_add_up_in_a_replica_until_they_are_averaged) { run_ranks(4, ON_CPU, adds_up); }
+PX_TEST(rows_accumulate_in_a_replica_until_averaged) { run_ranks(4, ON_CPU, accumulate_rows); }
 
 static void norms(px_comm *comm, px_device device) {
   double data[] = {3, 0, 0, 4};
@@ -374,8 +373,8 @@ static void norms(px_comm *comm, px_device device) {
   CHECK_NEAR(*(double *)px_tensor_data(greatest), 4, 0);
   FAILS(px_shard_norm(&norm, comm, &part, 1, NULL, 0, 0), PX_UNIMPLEMENTED, "of sharded tensors");
 }
-// Numbers on the CPU and on the device, also of communicators that take only those of devices.
-static void finds_the_greatest(px_comm *comm, px_device device) {
+// Numbers on the CPU and on the device, also for communicators that accept device tensors only.
+static void find_max(px_comm *comm, px_device device) {
   px_device devices[] = {device, px_cpu()};
   for (int i = 0; i < 2; i++) {
     float value = (float)px_comm_rank(comm) - 3, found = 0;
@@ -390,11 +389,9 @@ static void finds_the_greatest(px_comm *comm, px_device device) {
     CHECK_NEAR(found, 3, 0);
   }
 }
-PX_TEST(the_greatest_number_is_found) { run_ranks(3, ON_CPU, finds_the_greatest); }
-PX_TEST(the_greatest_number_is_found_by_ranks_that_queue) {
-  run_ranks(3, IN_CLUSTER, finds_the_greatest);
-}
-PX_TEST(the_norm_is_that_of_the_whole) { run_ranks(2, ON_CPU, norms); }
+PX_TEST(the_max_over_ranks_is_found) { run_ranks(3, ON_CPU, find_max); }
+PX_TEST(the_max_over_ranks_is_found_with_queued_collectives) { run_ranks(3, IN_CLUSTER, find_max); }
+PX_TEST(the_norm_is_that_of_the_full_gradient) { run_ranks(2, ON_CPU, norms); }
 
 static void refuses(px_comm *comm, px_device device) {
   PX_SCOPED(px_module) model = make_model(device);
@@ -420,11 +417,9 @@ static void refuses(px_comm *comm, px_device device) {
   OK(px_shards_reshard(shards));
   OK(px_shards_reshard(shards));
 }
-PX_TEST(what_cannot_be_sharded_is_refused_before_anything_changes) {
-  run_ranks(2, ON_CPU, refuses);
-}
+PX_TEST(unshardable_modules_are_refused_unchanged) { run_ranks(2, ON_CPU, refuses); }
 
-// ---- whatever fails, the module can be used again, and nothing stays behind
+// ---- after any failure the module is usable, and nothing leaks
 
 static px_status one_step(px_module *model, px_tensor *x) {
   PX_SCOPED(px_tensor) out = NULL;
@@ -466,14 +461,14 @@ static void survives_with(px_comm *comm, px_comm *replicas) {
   }
   CHECK(n > 30);
 }
-static void survives_together(px_comm *comm) {
+static void survives_as_group(px_comm *comm) {
   int64_t sizes[] = {2, 2};
   px_shard_options options = options_of(comm);
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_module) model = make_model(px_cpu());
   PX_SCOPED(px_shards) group = NULL;
   PX_SCOPED(px_shards) outer = NULL;
-  shard_together(&group, model, comm);
+  shard_as_group(&group, model, comm);
   OK(px_fully_shard(&outer, model, &options));
   OK(px_ones(&x, sizes, 2, PX_FLOAT64, px_cpu(), false, false));
   px_status status = PX_NOMEM;
@@ -487,7 +482,7 @@ static void survives_together(px_comm *comm) {
   }
 }
 
-// Of one rank, whose columns are cut, and come from the CPU, or from pinned memory.
+// One rank with column shards, on the CPU or in pinned memory.
 static void survives_offloaded(px_comm *comm, px_device device) {
   int64_t sizes[] = {2, 2};
   px_shard_options options = options_of(comm);
@@ -518,14 +513,14 @@ static void survives_offloaded(px_comm *comm, px_device device) {
   }
 }
 
-// ---- after a backward pass that failed, when some groups were reduced and others were not, the
-// next step begins anew, also where gradients of several passes add up
+// ---- a backward pass failed after some groups were reduced: the next step starts over, also if
+// gradients of several passes accumulate
 
 static px_status refuse(px_tensor **out, px_tensor *grad, void *context) {
   *out = NULL;
   PX_FAIL(PX_RUNTIME, "this gradient is refused");
 }
-// Of the first layer: all ranks' backward passes end where its result's gradient is.
+// On the first layer: fails the backward passes of all ranks at the gradient of its result.
 static px_status refuse_result(px_tensor **replacement, px_module *module, px_tensor *const *inputs,
                                int count, px_tensor *result, void *fails) {
   int64_t id;
@@ -540,7 +535,7 @@ static px_status pass_of(px_module *model, px_comm *comm, px_device device, int 
   return pass(model, x);
 }
 
-// Two passes, of which the second reduces (and is averaged over replicas), or fails.
+// Runs two passes. The second one reduces, and averages over replicas, or it fails.
 static void two_passes(px_module *model, px_shards *const *groups, px_comm *comm, px_device device,
                        bool sums, bool *fails, bool second_fails) {
   OK(px_module_zero_grad(model));
@@ -568,9 +563,9 @@ static void read_gradients(double out[32], px_shards *const *groups) {
     }
 }
 
-// `sums`: gradients of both passes add up in the rank; else, of replicas, in rows.
-static void starts_anew_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_device device,
-                             bool sums, px_dtype reduce_dtype) {
+// `sums`: gradients of both passes accumulate in the rank. Otherwise replicas accumulate in rows.
+static void restarts_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_device device,
+                          bool sums, px_dtype reduce_dtype) {
   int64_t id;
   bool fails = false;
   double wanted[32] = {0}, found[32] = {0};
@@ -597,31 +592,31 @@ static void starts_anew_with(px_comm *comm, px_comm *parts, px_comm *replicas, p
   }
   CHECK(wanted[0] != 0 || px_comm_rank(comm));
 }
-static void starts_anew(px_comm *comm, px_device device) {
-  starts_anew_with(comm, comm, NULL, device, true, PX_DTYPE_NONE);
-  starts_anew_with(comm, comm, NULL, device, true, PX_FLOAT32);
+static void restarts(px_comm *comm, px_device device) {
+  restarts_with(comm, comm, NULL, device, true, PX_DTYPE_NONE);
+  restarts_with(comm, comm, NULL, device, true, PX_FLOAT32);
 }
-static void replicas_start_anew(px_comm *comm, px_device device) {
+static void replicas_restart(px_comm *comm, px_device device) {
   PX_SCOPED(px_mesh) mesh = two_by_two(comm);
   px_comm *parts = px_mesh_comm(mesh, 1), *replicas = px_mesh_comm(mesh, 0);
-  starts_anew_with(comm, parts, replicas, device, true, PX_DTYPE_NONE);
-  starts_anew_with(comm, parts, replicas, device, false, PX_DTYPE_NONE);
+  restarts_with(comm, parts, replicas, device, true, PX_DTYPE_NONE);
+  restarts_with(comm, parts, replicas, device, false, PX_DTYPE_NONE);
 }
-PX_TEST(a_step_after_backward_failed_begins_anew) { run_ranks(2, ON_CPU, starts_anew); }
-PX_TEST(a_step_after_backward_failed_on_simulated_devices_begins_anew) {
-  run_ranks(2, ON_SIM, starts_anew);
+PX_TEST(a_step_after_a_failed_backward_starts_over) { run_ranks(2, ON_CPU, restarts); }
+PX_TEST(a_step_after_a_failed_backward_on_simulated_devices_starts_over) {
+  run_ranks(2, ON_SIM, restarts);
 }
-PX_TEST(a_step_of_replicas_after_backward_failed_begins_anew) {
-  run_ranks(4, ON_CPU, replicas_start_anew);
+PX_TEST(a_step_of_replicas_after_a_failed_backward_starts_over) {
+  run_ranks(4, ON_CPU, replicas_restart);
 }
 
 static void survives(px_comm *comm, px_device device) {
   survives_offloaded(comm, px_cpu());
-  survives_together(comm);
+  survives_as_group(comm);
   survives_with(comm, NULL);
   survives_with(comm, comm);
 }
-PX_TEST(a_step_with_pinned_parts_that_fails_leaves_the_next_one_as_it_was) {
+PX_TEST(a_failed_step_with_pinned_parts_does_not_affect_the_next) {
   run_ranks(1, ON_SIM, survives_offloaded);
 }
-PX_TEST(a_step_that_fails_leaves_the_next_one_as_it_was) { run_ranks(1, ON_CPU, survives); }
+PX_TEST(a_failed_step_does_not_affect_the_next) { run_ranks(1, ON_CPU, survives); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores among strangers and deaths: what who does not belong to a job sends to its TCP store, and
-// to the watch of its group; and writers of a file store that are killed. LONG=1 in the
-// environment: 100000 inputs of strangers instead of 3000, of the seed SEED (0).
+// Robustness of stores: input from unauthenticated peers to a TCP store and to the watch of a
+// group, and killed writers of a file store. LONG=1 in the environment runs 100000 inputs instead
+// of 3000, from the seed SEED (0).
 #include "phlox/comm.h"
 #include "phlox/phlox.h"
 
@@ -22,7 +22,7 @@ enum { SHORT = 3000, ALL = 100000, GREETING = 25, ANSWER = 40 };
 
 static int inputs(void) { return getenv("LONG") ? ALL : SHORT; }
 
-// Numbers by chance, the same for a seed.
+// Pseudo-random numbers of a seed.
 static uint64_t draw(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -35,10 +35,10 @@ static uint64_t seed_of(int input) {
   return (seed ? (uint64_t)strtoull(seed, NULL, 10) : 0) << 32 | (uint64_t)input;
 }
 
-static int reach(int port) {
+static int connect_to(int port) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // An end without goodbye keeps no port busy.
+  // A reset instead of a close leaves no port in TIME_WAIT.
   struct linger none = {.l_onoff = 1};
   int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   CHECK(s >= 0 && !connect(s, (struct sockaddr *)&at, sizeof at));
@@ -48,8 +48,8 @@ static int reach(int port) {
 
 static void put(uint8_t *at, uint32_t number) { memcpy(at, &number, 4); }
 
-// Bytes of some kind: by chance; behind a greeting as of one who needs no secret; and a question
-// that is nearly right behind that, of which bits are turned.
+// Random bytes, possibly after a greeting without a secret, or after it a nearly valid request with
+// flipped bits.
 static size_t make_input(uint8_t bytes[512], uint64_t *state) {
   size_t size = draw(state) % 512;
   for (int i = 0; i < 512; i++) bytes[i] = (uint8_t)draw(state);
@@ -68,12 +68,12 @@ static size_t make_input(uint8_t bytes[512], uint64_t *state) {
   return draw(state) % 2 ? ANSWER + 4 + length : size;
 }
 
-// `reads`: some wait for what is said to them.
-static void disturb(int port, int input, bool reads) {
+// `reads`: some connections read the replies.
+static void send_input(int port, int input, bool reads) {
   uint8_t bytes[512], answer[64];
   uint64_t state = seed_of(input);
   size_t size = make_input(bytes, &state), first = size ? draw(&state) % size : 0;
-  int s = reach(port);
+  int s = connect_to(port);
   if (send(s, bytes, first, MSG_NOSIGNAL) >= 0)
     (void)!send(s, bytes + first, size - first, MSG_NOSIGNAL);
   if (reads && input % 16 == 0) (void)!recv(s, answer, GREETING, 0);
@@ -101,32 +101,32 @@ static long memory_in_use(void) {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-PX_TEST(who_does_not_know_the_secret_changes_nothing) {
+PX_TEST(unauthenticated_input_changes_nothing) {
   PX_SCOPED(px_store) store = NULL;
   px_store_tcp_options options = server_of("of this job");
   int64_t keys;
   OK(px_store_tcp(&store, &options));
   OK(px_store_set(store, "kept", "yes", 3));
-  for (int i = 0; i < inputs() / 2; i++) disturb(px_store_port(store), i, true);
+  for (int i = 0; i < inputs() / 2; i++) send_input(px_store_port(store), i, true);
   check_kept(store);
   OK(px_store_num_keys(&keys, store));
   CHECK_EQ(keys, 1);
 }
 
-PX_TEST(a_store_without_a_secret_outlives_what_strangers_send) {
+PX_TEST(a_store_without_a_secret_survives_invalid_input) {
   PX_SCOPED(px_store) store = NULL;
   px_store_tcp_options options = server_of(NULL);
   OK(px_store_tcp(&store, &options));
   OK(px_store_set(store, "kept", "yes", 3));
   for (int i = inputs() / 2; i < inputs(); i++) {
-    disturb(px_store_port(store), i, true);
+    send_input(px_store_port(store), i, true);
     if (i % 1000 == 0) check_kept(store);
   }
   check_kept(store);
 }
 
-// The length that a frame claims is not believed: memory grows with what comes.
-PX_TEST(strangers_get_little_memory) {
+// The server does not trust the length of a frame: memory grows with the bytes received.
+PX_TEST(unauthenticated_peers_cannot_allocate) {
   enum { MANY = 300, MEGABYTES = 128 };  // of 19 GiB
   PX_SCOPED(px_store) store = NULL;
   px_store_tcp_options options = server_of(NULL);
@@ -137,7 +137,7 @@ PX_TEST(strangers_get_little_memory) {
   put(bytes + ANSWER, (64u << 20) - 1);
   long before = memory_in_use();
   for (int i = 0; i < MANY; i++) {
-    sockets[i] = reach(px_store_port(store));
+    sockets[i] = connect_to(px_store_port(store));
     CHECK(send(sockets[i], bytes, sizeof bytes, MSG_NOSIGNAL) == (ssize_t)sizeof bytes);
   }
   for (int i = 0; i < 10; i++) check_kept(store);
@@ -146,17 +146,17 @@ PX_TEST(strangers_get_little_memory) {
   check_kept(store);
 }
 
-// Opens connections that say nothing, one more for each that is closed, until this process ends.
-static void be_silent(int go, int there, int count) {
+// Opens silent connections and replaces each closed one until this process ends.
+static void be_silent(int go, int ready, int count) {
   struct pollfd open[256];
   int port;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CHECK(count <= 256 && read(go, &port, sizeof port) == sizeof port);
-  for (int i = 0; i < count; i++) open[i] = (struct pollfd){reach(port), POLLRDHUP, 0};
-  CHECK(write(there, "", 1) == 1);
+  for (int i = 0; i < count; i++) open[i] = (struct pollfd){connect_to(port), POLLRDHUP, 0};
+  CHECK(write(ready, "", 1) == 1);
   while (poll(open, (nfds_t)count, -1) >= 0)
     for (int i = 0; i < count; i++)
-      if (open[i].revents) close(open[i].fd), open[i].fd = reach(port);
+      if (open[i].revents) close(open[i].fd), open[i].fd = connect_to(port);
 }
 
 static void be_client(int go) {
@@ -168,26 +168,27 @@ static void be_client(int go) {
   check_kept(store);
 }
 
-// A process with the end that it is told by, and, of the silent ones, that it tells with.
+// Starts a process. `to` is the pipe that starts it, and `from` the pipe by which the silent ones
+// report.
 static pid_t start(int *to, int *from, int silent) {
-  int go[2], there[2];
-  CHECK(!pipe2(go, O_CLOEXEC) && !pipe2(there, O_CLOEXEC));
+  int go[2], ready[2];
+  CHECK(!pipe2(go, O_CLOEXEC) && !pipe2(ready, O_CLOEXEC));
   pid_t child = fork();
   if (!child) {
     if (silent)
-      be_silent(go[0], there[1], silent);
+      be_silent(go[0], ready[1], silent);
     else
       be_client(go[0]);
     _exit(0);
   }
-  close(go[0]), close(there[1]);
+  close(go[0]), close(ready[1]);
   *to = go[1];
-  *from = there[0];
+  *from = ready[0];
   return child;
 }
 
-// The server has room for a quarter of them.
-PX_TEST(who_says_nothing_keeps_nobody_out_of_a_store) {
+// The server has capacity for a quarter of them.
+PX_TEST(silent_connections_do_not_block_clients) {
   PX_SCOPED(px_store) store = NULL;
   px_store_tcp_options options = server_of(NULL);
   int to[2], from[2], status;
@@ -207,23 +208,23 @@ PX_TEST(who_says_nothing_keeps_nobody_out_of_a_store) {
 
 // ---- the watch of a group
 
-static void *be_first(void *store) {
+static void *run_rank_0(void *store) {
   px_comm *comm;
   OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 600000}));
   return comm;
 }
 
-static px_status meet(px_comm *comm) {
+static px_status barrier(px_comm *comm) {
   PX_SCOPED(px_work) work = NULL;
   PX_TRY(px_comm_run(&work, comm, &(px_collective){.op = PX_BARRIER}));
   return px_work_wait(work, 0);
 }
-static void *meet_apart(void *comm) {
-  OK(meet(comm));
+static void *barrier_in_thread(void *comm) {
+  OK(barrier(comm));
   return NULL;
 }
 
-// Where rank 0 listens for the others, behind 16 bytes that they must know.
+// Returns the port of rank 0's watch. The value begins with a 16-byte secret.
 static int watch_port(px_store *store) {
   void *value;
   size_t size;
@@ -235,22 +236,22 @@ static int watch_port(px_store *store) {
   return atoi(text);
 }
 
-PX_TEST(a_group_outlives_what_strangers_send_to_its_watch) {
-  enum { SILENT = 200 };  // more than may wait at once
+PX_TEST(a_group_survives_invalid_input_to_its_watch) {
+  enum { SILENT = 200 };  // more than the backlog
   PX_SCOPED(px_store) store = NULL;
   pthread_t first;
   void *comm = NULL, *other = NULL;
   int silent[SILENT];
   if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
   OK(px_store_memory(&store));
-  CHECK(!pthread_create(&first, NULL, be_first, store));
+  CHECK(!pthread_create(&first, NULL, run_rank_0, store));
   int port = watch_port(store);
-  for (int i = 0; i < SILENT; i++) silent[i] = reach(port);
-  for (int i = 0; i < inputs() / 3; i++) disturb(port, i, false);
+  for (int i = 0; i < SILENT; i++) silent[i] = connect_to(port);
+  for (int i = 0; i < inputs() / 3; i++) send_input(port, i, false);
   OK(px_comm_new((px_comm **)&other, &(px_comm_options){"gloo", store, 1, 2, 600000}));
   CHECK(!pthread_join(first, &comm));
-  CHECK(!pthread_create(&first, NULL, meet_apart, comm));
-  OK(meet(other));
+  CHECK(!pthread_create(&first, NULL, barrier_in_thread, comm));
+  OK(barrier(other));
   CHECK(!pthread_join(first, NULL));
   for (int i = 0; i < SILENT; i++) close(silent[i]);
   px_release(comm);
@@ -268,15 +269,15 @@ static void write_on(const char *path, int to) {
     memset(value, 'a' + (int)(n % 26), sizeof value);
     OK(px_store_set(store, "text", value, 1 + (size_t)n % sizeof value));
     OK(px_store_add(&sum, store, "count", 1));
-    // What is told here is in the file, whatever becomes of the writer.
+    // A reported value is in the file, whatever happens to the writer.
     CHECK(write(to, &sum, sizeof sum) == (ssize_t)sizeof sum);
   }
 }
 
-PX_TEST(a_file_keeps_what_writers_had_done_before_they_were_killed) {
+PX_TEST(a_file_keeps_the_records_of_killed_writers) {
   char path[] = "/tmp/phlox-store-XXXXXX";
   PX_SCOPED(px_store) store = NULL;
-  int64_t sum, told, last = 0;
+  int64_t sum, reported, last = 0;
   CHECK(mkstemp(path) >= 0);
   for (int round = 0; round < 20; round++) {
     int ends[2];
@@ -287,7 +288,7 @@ PX_TEST(a_file_keeps_what_writers_had_done_before_they_were_killed) {
     for (int i = 0; i < 1 + 7 * round; i++) CHECK(read(ends[0], &last, sizeof last) > 0);
     kill(writer, SIGKILL);
     waitpid(writer, NULL, 0);
-    while (read(ends[0], &told, sizeof told) > 0) last = told;
+    while (read(ends[0], &reported, sizeof reported) > 0) last = reported;
     close(ends[0]);
     if (!store) OK(px_store_file(&store, path));
     OK(px_store_add(&sum, store, "count", 0));
@@ -301,34 +302,34 @@ PX_TEST(a_file_keeps_what_writers_had_done_before_they_were_killed) {
   unlink(path);
 }
 
-// As a writer leaves it that is killed within a record.
-PX_TEST(a_file_that_ends_within_a_record_is_written_on_from_the_one_before) {
+// The file of a writer killed within a record.
+PX_TEST(a_truncated_record_is_overwritten) {
   char path[] = "/tmp/phlox-store-XXXXXX";
   int file = mkstemp(path);
-  PX_SCOPED(px_store) whole = NULL;
+  PX_SCOPED(px_store) store_of_file = NULL;
   struct stat one, two;
   CHECK(file >= 0);
-  OK(px_store_file(&whole, path));
-  OK(px_store_set(whole, "kept", "yes", 3));
+  OK(px_store_file(&store_of_file, path));
+  OK(px_store_set(store_of_file, "kept", "yes", 3));
   CHECK(!fstat(file, &one));
-  OK(px_store_set(whole, "half", "written", 7));
+  OK(px_store_set(store_of_file, "half", "written", 7));
   CHECK(!fstat(file, &two));
   uint8_t bytes[256];
   CHECK(two.st_size < (off_t)sizeof bytes && pread(file, bytes, sizeof bytes, 0) == two.st_size);
   for (off_t size = one.st_size; size < two.st_size; size++) {
     PX_SCOPED(px_store) store = NULL;
     PX_SCOPED(px_store) again = NULL;
-    bool there;
+    bool ready;
     CHECK(!ftruncate(file, 0) && pwrite(file, bytes, (size_t)size, 0) == size);
     OK(px_store_file(&store, path));
     check_kept(store);
-    OK(px_store_check(&there, store, (const char *[]){"half"}, 1));
-    CHECK(!there);
+    OK(px_store_check(&ready, store, (const char *[]){"half"}, 1));
+    CHECK(!ready);
     OK(px_store_set(store, "next", "one", 3));
     OK(px_store_file(&again, path));
     check_kept(again);
-    OK(px_store_check(&there, again, (const char *[]){"next"}, 1));
-    CHECK(there);
+    OK(px_store_check(&ready, again, (const char *[]){"next"}, 1));
+    CHECK(ready);
   }
   unlink(path);
 }

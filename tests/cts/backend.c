@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conformance of a backend at its table of functions: rules C1 to C11, memory, kernels, and what
-// the simulated devices promise beyond a real one. Nothing of the core above errors takes part.
+// Conformance of a backend's function table: rules C1 to C11, memory, kernels, and guarantees of
+// simulated devices beyond those of real ones. Only the error module of the core is linked.
 //
-// CTS_BACKEND names the backend's library; without it, libphlox_sim.so beside libphlox.so.
-// Drivers may run all host functions on one thread, so while a gate is closed no test waits for
-// another host function, unless it is of the simulated devices only.
+// CTS_BACKEND names the backend's library. The default is libphlox_sim.so next to libphlox.so.
+// Drivers may run all host functions on one thread. Therefore no test waits for another host
+// function while a gate is closed, except on simulated devices.
 #include "order.h"
 #include "phlox/backend.h"
 
@@ -14,32 +14,33 @@
 enum { TIMING = 1 };  // flag of event_new
 static const px_backend *b;
 
-// ---- a core with nothing behind it
+// ---- a minimal core
 
-// Copies `bytes` to the room at *used, if there is room; returns where.
-static void *put(char *room, size_t capacity, size_t *used, const void *from, size_t bytes) {
-  void *to = room && *used + bytes <= capacity ? room + *used : NULL;
+// Appends `bytes` to the buffer at *used if they fit. Returns their address.
+static void *append(char *buffer, size_t capacity, size_t *used, const void *from, size_t bytes) {
+  void *to = buffer && *used + bytes <= capacity ? buffer + *used : NULL;
   if (to && bytes) memcpy(to, from, bytes);
   *used += (bytes + 15) & ~(size_t)15;
   return to;
 }
-static size_t core_pack(const px_launch *l, void *room, size_t capacity) {
+static size_t core_pack(const px_launch *l, void *buffer, size_t capacity) {
   size_t used = 0;
-  px_launch *copy = put(room, capacity, &used, l, sizeof *l);
+  px_launch *copy = append(buffer, capacity, &used, l, sizeof *l);
   px_operand *operands =
-      put(room, capacity, &used, l->operands, (size_t)l->operand_count * sizeof *operands);
+      append(buffer, capacity, &used, l->operands, (size_t)l->operand_count * sizeof *operands);
   for (int i = 0; i < l->operand_count; i++) {
     const px_operand *o = &l->operands[i];
-    int64_t *sizes = put(room, capacity, &used, o->sizes, (size_t)o->ndim * 8);
-    int64_t *strides = put(room, capacity, &used, o->strides, (size_t)o->ndim * 8);
+    int64_t *sizes = append(buffer, capacity, &used, o->sizes, (size_t)o->ndim * 8);
+    int64_t *strides = append(buffer, capacity, &used, o->strides, (size_t)o->ndim * 8);
     if (operands) operands[i].sizes = sizes, operands[i].strides = strides;
   }
-  px_value *params = put(room, capacity, &used, l->params, (size_t)l->param_count * sizeof *params);
+  px_value *params =
+      append(buffer, capacity, &used, l->params, (size_t)l->param_count * sizeof *params);
   if (copy && capacity >= used) copy->operands = operands, copy->params = params;
   return used;
 }
 
-// result = argument + number, on int32.
+// result = argument + number, int32.
 static px_status kernel_add(const px_launch *l) {
   int32_t *to = l->operands[0].data;
   const int32_t *from = l->operands[1].data;
@@ -55,7 +56,7 @@ static px_status kernel_index(const px_launch *l) {
 static px_status kernel_dies(const px_launch *l) { return PX_RUNTIME; }
 static const px_kernel_row kernels[] = {
     {"add", kernel_add}, {"index", kernel_index}, {"dies", kernel_dies}};
-// Files between processes: the handle is the process and the descriptor.
+// Files shared between processes: a handle is the process id and the descriptor.
 static px_status core_file_share(px_ipc_handle *out, int fd) {
   int32_t parts[2] = {(int32_t)getpid(), fd};
   memcpy(out->bytes, parts, sizeof parts);
@@ -79,7 +80,7 @@ static const px_core core = {.size = sizeof core,
                              .file_share = core_file_share,
                              .file_open = core_file_open};
 
-// ---- what a test has made; let go of at exit, unless work that never ends uses it
+// ---- objects of a test, released at exit unless unfinished work uses them
 
 enum { STREAM, EVENT, PINNED, OWNED = 256 };
 static struct {
@@ -94,7 +95,7 @@ static void *own(int kind, int device, void *thing) {
   owned[owned_count++].thing = thing;
   return thing;
 }
-static void let_go(int i) {
+static void release_owned(int i) {
   void *thing = owned[i].thing;
   owned[i].thing = NULL;
   if (!thing) return;
@@ -102,18 +103,18 @@ static void let_go(int i) {
   if (owned[i].kind == EVENT) b->event_release(owned[i].device, thing);
   if (owned[i].kind == PINNED) b->host_release(thing);
 }
-static void drop(void *thing) {
+static void release_object(void *thing) {
   for (int i = 0; i < owned_count; i++)
-    if (owned[i].thing == thing) let_go(i);
+    if (owned[i].thing == thing) release_owned(i);
 }
-static void drop_all(void) {
+static void release_all(void) {
   bool done = true;
   for (int i = 0; i < owned_count && done; i++)
     if (owned[i].kind == STREAM && owned[i].thing && b->stream_query(owned[i].thing, &done)) return;
-  for (int i = 0; i < owned_count && done; i++) let_go(i);
+  for (int i = 0; i < owned_count && done; i++) release_owned(i);
 }
 
-// Loads the backend and opens its devices; the environment is as the test has set it.
+// Loads the backend with the environment of the test.
 static void load(void) {
   char path[4096];
   const char *name = getenv("CTS_BACKEND");
@@ -143,9 +144,9 @@ static void begin(const char *devices) {
   if (is_sim()) CHECK_EQ(present, wanted);
   if (present < wanted) SKIP("too few devices");
   for (int i = 0; i < wanted; i++) OK(b->open(i));
-  atexit(drop_all);
+  atexit(release_all);
 }
-static void only_sim(void) {
+static void require_sim(void) {
   if (!is_sim()) SKIP("of the simulated devices only");
 }
 
@@ -188,7 +189,7 @@ static px_status to_host(void *s, void *to, const void *from, size_t bytes, bool
   px_copy c = {PX_COPY_DEVICE_TO_HOST, to, from, -1, 0, bytes, is_pinned};
   return b->copy(s, &c);
 }
-// to = from + number on n elements.
+// to = from + number, over n elements.
 static px_status add(int device, void *s, void *to, void *from, int32_t number, int64_t n) {
   static const int64_t one = 1;
   px_operand operands[3] = {
@@ -214,7 +215,7 @@ static px_status add(int device, void *s, void *to, void *from, int32_t number, 
 
 // ---- streams and events
 
-PX_TEST(c1_a_wait_means_the_latest_record_at_its_time) {
+PX_TEST(c1_a_wait_uses_the_latest_record_at_the_call) {
   begin("1");
   void *s1 = stream(0), *s2 = stream(0), *late = stream(0), *e = event(0);
   gate first, second;
@@ -237,7 +238,7 @@ PX_TEST(c1_a_wait_means_the_latest_record_at_its_time) {
   OK(b->synchronize(0));
 }
 
-PX_TEST(c1_a_stream_may_record_again_what_it_waits_for) {
+PX_TEST(c1_a_stream_may_record_an_event_it_waits_for) {
   begin("1");
   void *s1 = stream(0), *s2 = stream(0), *e = event(0);
   gate g;
@@ -252,7 +253,7 @@ PX_TEST(c1_a_stream_may_record_again_what_it_waits_for) {
   CHECK(stream_done(s1));
 }
 
-PX_TEST(c2_waiting_for_no_record_does_nothing) {
+PX_TEST(c2_a_wait_without_a_record_does_nothing) {
   begin("1");
   void *s = stream(0), *e = event(0);
   int ran = 0;
@@ -263,7 +264,7 @@ PX_TEST(c2_waiting_for_no_record_does_nothing) {
   OK(b->event_synchronize(e));
 }
 
-PX_TEST(c3_query_and_synchronize_mean_the_latest_record) {
+PX_TEST(c3_query_and_synchronize_use_the_latest_record) {
   begin("1");
   void *busy = stream(0), *idle = stream(0), *e = event(0);
   gate g;
@@ -274,7 +275,7 @@ PX_TEST(c3_query_and_synchronize_mean_the_latest_record) {
   OK(b->event_record(e, busy));
   CHECK(!event_done(e));
   OK(b->event_record(e, idle));
-  OK(b->event_synchronize(e));  // the record on `busy` counts no more
+  OK(b->event_synchronize(e));  // the record on `busy` no longer counts
   CHECK(event_done(e) && !stream_done(busy));
   gate_open(&g);
   OK(b->synchronize(0));
@@ -294,7 +295,7 @@ PX_TEST(c4_a_stream_is_busy_while_its_last_task_runs) {
   CHECK(stream_done(s));
 }
 
-PX_TEST(c5_streams_do_not_wait_for_each_other) {
+PX_TEST(c5_streams_do_not_block_each_other) {
   begin("1");
   void *first = stream(0), *second = stream(0), *m = memory(0, 4096);
   int32_t *result = pinned(4096);
@@ -312,8 +313,8 @@ PX_TEST(c5_streams_do_not_wait_for_each_other) {
   }
 }
 
-PX_TEST(the_host_does_not_run_ahead_without_bound) {
-  only_sim();
+PX_TEST(the_number_of_queued_tasks_is_bounded) {
+  require_sim();
   begin("1");
   void *s = stream(0), *m = memory(0, 4096);
   gate g;
@@ -329,7 +330,7 @@ PX_TEST(the_host_does_not_run_ahead_without_bound) {
 
 // ---- copies
 
-PX_TEST(c6_a_small_pageable_source_is_read_at_the_call) {
+PX_TEST(c6_a_small_pageable_source_is_read_during_the_call) {
   begin("1");
   void *s = stream(0), *m = memory(0, 4096);
   gate g;
@@ -344,7 +345,7 @@ PX_TEST(c6_a_small_pageable_source_is_read_at_the_call) {
   for (int i = 0; i < 64; i++) CHECK_EQ(result[i], i);
 }
 
-PX_TEST(c6_a_large_pageable_copy_has_been_done_on_return) {
+PX_TEST(c6_a_large_pageable_copy_is_complete_on_return) {
   begin("1");
   enum { N = 1 << 20 };
   void *s = stream(0), *m = memory(0, N);
@@ -369,31 +370,31 @@ PX_TEST(c6_pinned_copies_are_asynchronous_both_ways) {
   OK(to_host(s, result, m, 4096, true));
   gate_started(&g);
   CHECK_EQ(result[0], 0);
-  source[0] = 2;  // the copy has not looked yet
+  source[0] = 2;  // the copy has not read yet
   gate_open(&g);
   OK(b->stream_synchronize(s));
   CHECK_EQ(result[0], 2);
 }
 
-PX_TEST(copies_and_fills_carry_bytes_between_devices) {
+PX_TEST(copies_and_fills_work_between_devices) {
   begin("2");
   void *s = stream(0);
-  char *near = (char *)memory(0, 4096), *far = (char *)memory(1, 4096), result[4096];
-  OK(b->fill(s, near, 0x5a, 4096));
-  px_copy across = {PX_COPY_PEER, far + 8, near, 1, 0, 100, false};
-  px_copy back = {PX_COPY_PEER, near, far, 0, 1, 108, false};
-  px_copy inside = {PX_COPY_DEVICE_TO_DEVICE, near + 200, near, 0, 0, 108, false};
+  char *local = (char *)memory(0, 4096), *remote = (char *)memory(1, 4096), result[4096];
+  OK(b->fill(s, local, 0x5a, 4096));
+  px_copy across = {PX_COPY_PEER, remote + 8, local, 1, 0, 100, false};
+  px_copy back = {PX_COPY_PEER, local, remote, 0, 1, 108, false};
+  px_copy inside = {PX_COPY_DEVICE_TO_DEVICE, local + 200, local, 0, 0, 108, false};
   OK(b->copy(s, &across));
   OK(b->copy(s, &back));
   OK(b->copy(s, &inside));
-  OK(to_host(s, result, near, 4096, false));
+  OK(to_host(s, result, local, 4096, false));
   for (int i = 8; i < 200; i++) CHECK_EQ(result[i], 0x5a);
   for (int i = 208; i < 308; i++) CHECK_EQ(result[i], 0x5a);
 }
 
 // ---- lifetimes
 
-PX_TEST(c7_release_waits_for_the_work_that_uses_the_memory) {
+PX_TEST(c7_release_waits_for_pending_uses) {
   begin("1");
   void *s = stream(0), *m = memory(0, 4096);
   int32_t *result = pinned(4096);
@@ -412,7 +413,7 @@ PX_TEST(c7_release_waits_for_the_work_that_uses_the_memory) {
   OK(b->synchronize(0));
 }
 
-PX_TEST(c7_release_of_pinned_memory_waits_too) {
+PX_TEST(c7_release_of_pinned_memory_waits_for_pending_uses) {
   begin("1");
   void *s = stream(0), *m = memory(0, 4096);
   int32_t *source = pinned(4096), result[4];
@@ -423,13 +424,13 @@ PX_TEST(c7_release_of_pinned_memory_waits_too) {
   OK(b->host_call(s, gate_run, &g));
   OK(to_device(s, m, source, 4096, true));
   later_start(&opener, &g);
-  drop(source);
+  release_object(source);
   CHECK(later_end(&opener));
   OK(to_host(s, result, m, sizeof result, false));
   CHECK_EQ(result[3], 77);
 }
 
-PX_TEST(c8_a_released_stream_still_does_its_work) {
+PX_TEST(c8_a_released_stream_completes_its_work) {
   begin("1");
   void *s = stream(0), *idle = stream(0);
   gate g;
@@ -437,15 +438,15 @@ PX_TEST(c8_a_released_stream_still_does_its_work) {
   int ran = 0;
   OK(b->host_call(s, gate_run, &g));
   OK(b->host_call(s, set_flag, &ran));
-  drop(s);  // does not wait
-  drop(idle);
+  release_object(s);  // does not wait
+  release_object(idle);
   CHECK(!get_flag(&ran));
   gate_open(&g);
   OK(b->synchronize(0));
   CHECK(get_flag(&ran));
 }
 
-PX_TEST(c8_a_released_event_still_holds_who_waits_for_it) {
+PX_TEST(c8_a_released_event_still_blocks_waiters) {
   begin("1");
   void *s1 = stream(0), *s2 = stream(0), *e = event(0);
   gate g;
@@ -456,7 +457,7 @@ PX_TEST(c8_a_released_event_still_holds_who_waits_for_it) {
   OK(b->event_record(e, s1));
   OK(b->stream_wait(s2, e));
   OK(b->host_call(s2, set_flag, &after));
-  drop(e);
+  release_object(e);
   give_time();
   CHECK(!get_flag(&after));
   gate_open(&g);
@@ -472,7 +473,8 @@ typedef struct parcel {
   size_t offset;
 } parcel;
 
-// Forks before devices are used. The child opens what it is sent; both go on from there.
+// Forks before the first use of a device. The child opens the handles it receives. Both continue
+// from here.
 static bool with_child(pid_t *child, int *channel) {
   int channels[2];
   CHECK(pipe(channels) == 0);
@@ -492,13 +494,13 @@ static void send_parcel(int channel, void *m, void *e) {
   OK(b->event_share(e, &p.event));
   CHECK(write(channel, &p, sizeof p) == sizeof p);
 }
-static void *event_for_others(void) {
+static void *shared_event_new(void) {
   void *e;
   OK(b->event_new(0, SHARED, &e));
   return own(EVENT, 0, e);
 }
 
-PX_TEST(another_process_opens_memory_and_waits_for_an_event) {
+PX_TEST(ipc_shares_memory_and_events) {
   pid_t child;
   int channel;
   int32_t result[64];
@@ -518,7 +520,7 @@ PX_TEST(another_process_opens_memory_and_waits_for_an_event) {
     b->memory_close(0, m);
     exit(0);
   }
-  void *s = stream(0), *e = event_for_others();
+  void *s = stream(0), *e = shared_event_new();
   char *m = (char *)memory(0, 4096);
   int status;
   gate g;
@@ -533,13 +535,13 @@ PX_TEST(another_process_opens_memory_and_waits_for_an_event) {
   CHECK(waitpid(child, &status, 0) == child);
   CHECK_EQ(status, 0);
   OK(to_host(s, result, m + 256, sizeof result, false));
-  CHECK_EQ(result[63], 0x01010102);  // the child's kernel wrote it
+  CHECK_EQ(result[63], 0x01010102);  // written by the child's kernel
   OK(to_host(s, result, m, sizeof result, false));
   CHECK_EQ(result[0], 0);
   b->release(0, m);
 }
 
-PX_TEST(an_event_that_is_not_for_others_has_no_handle) {
+PX_TEST(an_event_without_the_ipc_flag_has_no_handle) {
   begin("1");
   px_ipc_handle handle;
   if (!b->event_share) SKIP("the backend shares nothing with other processes");
@@ -548,7 +550,7 @@ PX_TEST(an_event_that_is_not_for_others_has_no_handle) {
 
 // ---- errors
 
-PX_TEST(c9_a_bad_argument_is_an_error_once) {
+PX_TEST(c9_an_invalid_argument_is_an_error_once) {
   begin("1");
   void *s = stream(0), *m = memory(0, 4096);
   int32_t host[4] = {0};
@@ -558,8 +560,8 @@ PX_TEST(c9_a_bad_argument_is_an_error_once) {
   OK(b->synchronize(0));
 }
 
-PX_TEST(c9_an_illegal_access_breaks_its_device_alone) {
-  only_sim();
+PX_TEST(c9_an_illegal_access_breaks_only_its_device) {
+  require_sim();
   begin("2");
   void *s = stream(0), *other = stream(1), *m = memory(0, 4096), *e = event(0);
   static int32_t host[4];
@@ -572,8 +574,8 @@ PX_TEST(c9_an_illegal_access_breaks_its_device_alone) {
   OK(b->synchronize(1));
 }
 
-PX_TEST(c9_a_kernel_that_fails_breaks_the_device) {
-  only_sim();
+PX_TEST(c9_a_failed_kernel_breaks_its_device) {
+  require_sim();
   begin("1");
   void *s = stream(0);
   px_launch l = {.op = "dies", .kernel = b->find("dies"), .id = 1};
@@ -581,7 +583,7 @@ PX_TEST(c9_a_kernel_that_fails_breaks_the_device) {
   FAILS(b->stream_synchronize(s), PX_ACCELERATOR, "unspecified launch failure");
 }
 
-PX_TEST(c10_elapsed_wants_two_completed_timing_events) {
+PX_TEST(c10_elapsed_requires_two_completed_timing_events) {
   begin("1");
   void *s = stream(0), *start = event(0), *end = event(0), *untimed;
   gate g;
@@ -603,8 +605,8 @@ PX_TEST(c10_elapsed_wants_two_completed_timing_events) {
   FAILS(b->event_elapsed(start, untimed, &ms), PX_ACCELERATOR, "invalid resource handle");
 }
 
-PX_TEST(c11_peer_access_belongs_to_an_ordered_pair) {
-  only_sim();
+PX_TEST(c11_peer_access_is_per_ordered_pair) {
+  require_sim();
   setenv("PHLOX_SIM_PEERS", "0>1,2-1", 1);
   begin("3");
   CHECK(b->can_access_peer(0, 1) && !b->can_access_peer(1, 0));
@@ -613,19 +615,19 @@ PX_TEST(c11_peer_access_belongs_to_an_ordered_pair) {
   FAILS(b->enable_peer(1, 0), PX_ACCELERATOR, "peer access is not supported");
   OK(b->enable_peer(0, 1));
   OK(b->enable_peer(0, 1));
-  void *s0 = stream(0), *s1 = stream(1), *near = memory(0, 4096), *far = memory(1, 4096);
-  OK(b->fill(s0, near, 0, 4096));
-  OK(add(0, s0, far, near, 5, 8));
+  void *s0 = stream(0), *s1 = stream(1), *local = memory(0, 4096), *remote = memory(1, 4096);
+  OK(b->fill(s0, local, 0, 4096));
+  OK(add(0, s0, remote, local, 5, 8));
   OK(b->synchronize(0));
-  CHECK_EQ(*(int32_t *)b->peek(1, far), 5);
-  OK(add(1, s1, far, near, 5, 8));  // the other way is not enabled
+  CHECK_EQ(*(int32_t *)b->peek(1, remote), 5);
+  OK(add(1, s1, remote, local, 5, 8));  // the other direction is not enabled
   FAILS(b->synchronize(1), PX_ACCELERATOR, "memory of a device without peer access");
 }
 
 // ---- memory
 
-PX_TEST(memory_is_limited_and_comes_back) {
-  only_sim();
+PX_TEST(memory_is_limited_and_released_memory_is_reusable) {
+  require_sim();
   setenv("PHLOX_SIM_MEMORY", "1M", 1);
   begin("2");
   size_t free_bytes, total;
@@ -642,9 +644,9 @@ PX_TEST(memory_is_limited_and_comes_back) {
   CHECK_EQ(free_bytes, 0);
 }
 
-// Allocates and releases at random, with a pattern in each block: no two blocks may share a byte.
+// Random allocations and releases with a pattern in each block: no two blocks may overlap.
 PX_TEST(memory_blocks_never_overlap) {
-  only_sim();
+  require_sim();
   setenv("PHLOX_SIM_MEMORY", "4M", 1);
   begin("1");
   struct {
@@ -668,8 +670,8 @@ PX_TEST(memory_blocks_never_overlap) {
   }
 }
 
-// Touches `at` in a child; *text is what it said. Returns whether the child died.
-static bool dies_of(volatile int32_t *at, char *text, size_t room) {
+// Accesses `at` in a child. *text receives its output. Returns true if the child died.
+static bool access_kills(volatile int32_t *at, char *text, size_t buffer) {
   int ends[2], status = 0;
   CHECK_EQ(pipe(ends), 0);
   pid_t child = fork();
@@ -679,27 +681,27 @@ static bool dies_of(volatile int32_t *at, char *text, size_t room) {
   }
   close(ends[1]);
   size_t length = 0;
-  for (ssize_t n; (n = read(ends[0], text + length, room - 1 - length)) > 0;) length += (size_t)n;
+  for (ssize_t n; (n = read(ends[0], text + length, buffer - 1 - length)) > 0;) length += (size_t)n;
   text[length] = 0;
   close(ends[0]);
   waitpid(child, &status, 0);
   return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-PX_TEST(memory_of_a_device_faults_on_the_host_and_is_named) {
-  only_sim();
+PX_TEST(host_access_to_device_memory_faults_and_names_it) {
+  require_sim();
   signal(SIGSEGV, SIG_DFL);
   begin("2");
   char text[4096];
-  CHECK(dies_of(memory(1, 4096), text, sizeof text));
+  CHECK(access_kills(memory(1, 4096), text, sizeof text));
   CHECK(strstr(text, "phlox: the host read or wrote 0x"));
   CHECK(strstr(text, "which is memory of cuda:1 (simulated)"));
-  CHECK(dies_of(NULL, text, sizeof text));
+  CHECK(access_kills(NULL, text, sizeof text));
   CHECK(!strstr(text, "phlox: the host"));
 }
 
 PX_TEST(memory_is_poisoned_on_request) {
-  only_sim();
+  require_sim();
   setenv("PHLOX_SIM_POISON", "1", 1);
   setenv("PHLOX_SIM_SEED", "2", 1);
   begin("1");
@@ -711,12 +713,12 @@ PX_TEST(memory_is_poisoned_on_request) {
   CHECK_EQ(seen[1000], 0xcbcbcbcb);
 }
 
-PX_TEST(memory_that_was_released_is_out_of_reach_of_kernels) {
-  only_sim();
+PX_TEST(kernel_access_to_released_memory_is_an_error) {
+  require_sim();
   begin("1");
-  void *s = stream(0), *m = memory(0, 4096), *gone = memory(0, 4096);
-  b->release(0, gone);
-  OK(add(0, s, m, gone, 1, 8));
+  void *s = stream(0), *m = memory(0, 4096), *released = memory(0, 4096);
+  b->release(0, released);
+  OK(add(0, s, m, released, 1, 8));
   FAILS(b->synchronize(0), PX_ACCELERATOR, "not in one live allocation");
 }
 
@@ -733,8 +735,8 @@ PX_TEST(kernels_run_in_order_with_their_own_arguments) {
   CHECK(!b->find("nonesuch"));
 }
 
-PX_TEST(kernels_report_faults_to_the_slot_and_the_device_lives) {
-  only_sim();  // its kernel is this program's; real ones are seen by the conformance of the core
+PX_TEST(kernel_faults_go_to_the_slot_and_leave_the_device_usable) {
+  require_sim();  // the kernel is defined here; the conformance test of the core covers real ones
   begin("1");
   void *s = stream(0);
   px_fault_slot *slot = b->fault_slot(0);
@@ -748,10 +750,10 @@ PX_TEST(kernels_report_faults_to_the_slot_and_the_device_lives) {
   CHECK_EQ(slot->a, 7);
 }
 
-// ---- the environment
+// ---- environment
 
-PX_TEST(environment_mistakes_are_said_at_open) {
-  only_sim();
+PX_TEST(invalid_environment_variables_fail_open) {
+  require_sim();
   setenv("PHLOX_SIM_DEVICES", "2", 1);
   setenv("PHLOX_SIM_MEMORY", "12Q", 1);
   load();
@@ -759,8 +761,8 @@ PX_TEST(environment_mistakes_are_said_at_open) {
   FAILS(b->open(0), PX_VALUE, "PHLOX_SIM_MEMORY must be a size such as 512M or 4G, but is '12Q'");
 }
 
-PX_TEST(environment_asks_for_devices_or_there_are_none) {
-  only_sim();
+PX_TEST(without_the_environment_there_are_no_devices) {
+  require_sim();
   unsetenv("PHLOX_SIM_DEVICES");
   load();
   CHECK_EQ(b->probe(), 0);
@@ -770,7 +772,7 @@ PX_TEST(environment_asks_for_devices_or_there_are_none) {
 }
 
 PX_TEST(properties_name_the_device) {
-  only_sim();
+  require_sim();
   setenv("PHLOX_SIM_MEMORY", "2g", 1);
   begin("2");
   px_device_properties p, q;
@@ -781,20 +783,28 @@ PX_TEST(properties_name_the_device) {
   CHECK(memcmp(p.uuid, q.uuid, 16) && p.pci_bus_id != q.pci_bus_id);
 }
 
-// ---- orders, by seed
+// ---- random programs by seed
 
 static void *order_stream[ORDER_STREAMS], *order_event[ORDER_EVENTS];
 static int half(int i) { return i % 2; }
 static void order_issue(int s, void (*fn)(void *), void *argument) {
   OK(b->host_call(order_stream[s], fn, argument));
 }
-static void order_mark(int e, int s) { OK(b->event_record(order_event[e], order_stream[s])); }
-static void order_hold(int s, int e) { OK(b->stream_wait(order_stream[s], order_event[e])); }
+static void order_record_event(int e, int s) {
+  OK(b->event_record(order_event[e], order_stream[s]));
+}
+static void order_wait_event(int s, int e) { OK(b->stream_wait(order_stream[s], order_event[e])); }
 static void order_sync(int s) { OK(b->stream_synchronize(order_stream[s])); }
 static void order_sync_event(int e) { OK(b->event_synchronize(order_event[e])); }
 static bool order_query(int e) { return event_done(order_event[e]); }
-static const order_system system_of_backend = {
-    order_issue, order_mark, order_hold, order_sync, order_sync_event, order_query, half, half};
+static const order_system system_of_backend = {order_issue,
+                                               order_record_event,
+                                               order_wait_event,
+                                               order_sync,
+                                               order_sync_event,
+                                               order_query,
+                                               half,
+                                               half};
 
 static void order_begin(void) {
   begin("2");
@@ -807,9 +817,9 @@ static void order_test(uint64_t seed) {
   for (uint64_t i = 0; i < 4; i++) order_program(&ran, &system_of_backend, 4 * seed + i);
 }
 
-PX_TEST(orders_hold_for_any_seed) { CHECK_EQ(over_seeds(50, order_test), 0); }
+PX_TEST(ordering_holds_for_any_seed) { CHECK_EQ(over_seeds(50, order_test), 0); }
 
-// A ring of three buffers from one stream to another and back, ordered by events alone.
+// A ring of three buffers between two streams, ordered by events only.
 static void pipeline_test(uint64_t seed) {
   begin("2");
   enum { TURNS = 30, RING = 3, BYTES = 4096 };
@@ -835,9 +845,9 @@ static void pipeline_test(uint64_t seed) {
     CHECK_EQ(result[k], k / (BYTES / 4) * 1000 + k % (BYTES / 4) + 7);
 }
 
-PX_TEST(pipelines_by_events_alone_hold_for_any_seed) { CHECK_EQ(over_seeds(30, pipeline_test), 0); }
+PX_TEST(event_ordered_pipelines_hold_for_any_seed) { CHECK_EQ(over_seeds(30, pipeline_test), 0); }
 
-// Host threads that share a device and an event, each with streams and memory of its own.
+// Host threads sharing a device and an event, each with its own streams and memory.
 static void *shared_event;
 static void *host_thread(void *argument) {
   int number = (int)(intptr_t)argument;
@@ -863,7 +873,7 @@ static void *host_thread(void *argument) {
   return NULL;
 }
 
-PX_TEST(host_threads_may_share_devices_and_events) {
+PX_TEST(host_threads_share_devices_and_events) {
   begin("2");
   pthread_t threads[6];
   shared_event = event(0);
@@ -872,9 +882,9 @@ PX_TEST(host_threads_may_share_devices_and_events) {
   for (int i = 0; i < 6; i++) pthread_join(threads[i], NULL);
 }
 
-// ---- mode schedule
+// ---- mode "schedule"
 
-// A digest of the order in which a program's work ran.
+// Writes a digest of the execution order of a program.
 static void schedule_digest(uint64_t seed, const char *path) {
   char text[24];
   snprintf(text, sizeof text, "%d", (int)seed);
@@ -887,7 +897,7 @@ static void schedule_digest(uint64_t seed, const char *path) {
   fclose(file);
 }
 
-static void run_digest(uint64_t seed, char *text, size_t room) {
+static void run_digest(uint64_t seed, char *text, size_t buffer) {
   char path[] = "/tmp/phlox-cts-XXXXXX";
   close(mkstemp(path));
   pid_t child = fork();
@@ -899,13 +909,13 @@ static void run_digest(uint64_t seed, char *text, size_t room) {
   waitpid(child, &status, 0);
   CHECK_EQ(status, 0);
   FILE *file = fopen(path, "r");
-  text[fread(text, 1, room - 1, file)] = 0;
+  text[fread(text, 1, buffer - 1, file)] = 0;
   fclose(file);
   unlink(path);
 }
 
-PX_TEST(schedule_is_the_same_for_a_seed_and_another_for_another) {
-  only_sim();
+PX_TEST(schedule_depends_only_on_the_seed) {
+  require_sim();
   static char first[4096], again[4096], other[4096];
   run_digest(5, first, sizeof first);
   run_digest(5, again, sizeof again);
@@ -915,19 +925,19 @@ PX_TEST(schedule_is_the_same_for_a_seed_and_another_for_another) {
 }
 
 PX_TEST(schedule_starves_a_stream) {
-  only_sim();
+  require_sim();
   setenv("PHLOX_SIM_MODE", "schedule", 1);
   setenv("PHLOX_SIM_STARVE", "0", 1);
   begin("1");
   void *starved = stream(0), *other = stream(0);
   order_item late[3] = {{0}}, early[3] = {{0}};
-  for (int i = 0; i < 3; i++) OK(b->host_call(starved, order_note, &late[i]));
-  for (int i = 0; i < 3; i++) OK(b->host_call(other, order_note, &early[i]));
+  for (int i = 0; i < 3; i++) OK(b->host_call(starved, order_stamp, &late[i]));
+  for (int i = 0; i < 3; i++) OK(b->host_call(other, order_stamp, &early[i]));
   OK(b->synchronize(0));
   CHECK(early[2].end < late[0].begin);
 }
 
-// Two copies of the same size on one stream, or on two, in virtual milliseconds.
+// Returns the time of two copies of equal size on one stream or on two, in virtual milliseconds.
 static float copies_time(void *s1, void *s2, void *m, const void *source, size_t bytes) {
   void *start = event(0), *end = event(0), *join = event(0);
   float ms;
@@ -943,8 +953,8 @@ static float copies_time(void *s1, void *s2, void *m, const void *source, size_t
   return ms;
 }
 
-PX_TEST(schedule_has_virtual_time_in_which_streams_overlap) {
-  only_sim();
+PX_TEST(streams_overlap_in_virtual_time) {
+  require_sim();
   setenv("PHLOX_SIM_MODE", "schedule", 1);
   begin("1");
   size_t bytes = 8 << 20;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conformance of whatever serves device type `cuda`, through the public C API: rules C1 to C12, and
-// those of graphs, G1 to G9.
+// Conformance of the backend of device type `cuda`, through the public C API: rules C1 to C12, and
+// the rules of graphs, G1 to G9.
 //
-// The same program runs on simulated devices and on GPUs. A gate holds a stream while a test looks
-// at the others. Drivers may run all host functions on one thread, so while a gate is closed no
-// test waits for another host function: what must go on meanwhile is device work. Where nothing
-// asks for devices, two simulated ones are. `--seeds N` runs the random programs N times.
+// The same program runs on simulated devices and on GPUs. A gate blocks a stream while a test
+// observes the others. Drivers may run all host functions on one thread. Therefore no test waits
+// for another host function while a gate is closed; concurrent work is device work. Unless the
+// environment sets a number of devices, two are simulated. `--seeds N` runs the random programs for
+// N seeds.
 #include "order.h"
 #include "phlox/event.h"
 #include "phlox/graph.h"
@@ -13,57 +14,58 @@
 #include "phlox/op.h"
 #include "phlox/random.h"
 
-// ---- the table: id, name, what is tested
+// ---- the table: id, name, rule
 
 #define RULES(XX) \
   XX(C1, wait_ignores_later_record, "a wait does not wait for a record made after it") \
   XX(C1, wait_keeps_its_record, "a wait still waits for its record when another is made") \
-  XX(C1, record_again_by_the_waiter, "the stream that waits may itself record the event anew") \
-  XX(C2, wait_for_nothing, "a wait for an event without a record does nothing") \
-  XX(C2, wait_for_nothing_is_reported, "the race checker reports it") \
-  XX(C3, latest_record_pending, "query and synchronize mean the latest record: pending") \
-  XX(C3, latest_record_done, "query and synchronize mean the latest record: done") \
+  XX(C1, record_again_by_the_waiter, "a waiting stream may record the event again") \
+  XX(C2, wait_without_record, "a wait for an event without a record does nothing") \
+  XX(C2, wait_without_record_is_reported, "the race checker reports a wait without a record") \
+  XX(C3, latest_record_pending, "query and synchronize use the latest record: pending") \
+  XX(C3, latest_record_done, "query and synchronize use the latest record: done") \
   XX(C4, busy_while_running, "a stream is busy while its last task runs") \
-  XX(C5, default_does_not_hold_others, "work on the default stream does not hold a stream") \
-  XX(C5, others_do_not_hold_default, "work on a stream does not hold the default stream") \
+  XX(C5, default_does_not_hold_others, "work on the default stream does not block another stream") \
+  XX(C5, others_do_not_hold_default, "work on a stream does not block the default stream") \
   XX(C6, pageable_upload, "a pageable source may be overwritten after the call") \
   XX(C6, pageable_download, "a pageable destination is complete after the call") \
-  XX(C6, pinned_upload, "a pinned source is read when the stream gets there") \
-  XX(C6, pinned_download, "a pinned destination is written when the stream gets there") \
+  XX(C6, pinned_upload, "a pinned source is read in stream order") \
+  XX(C6, pinned_download, "a pinned destination is written in stream order") \
   XX(C7, empty_cache_waits, "memory in use outlives its last reference and the cache") \
   XX(C7, reuse_waits, "memory in use is not handed to another stream") \
-  XX(C8, stream_dropped, "a stream without references still does its work") \
-  XX(C8, event_dropped, "an event without references still holds who waits for it") \
+  XX(C8, stream_dropped, "a released stream completes its work") \
+  XX(C8, event_dropped, "a released event still blocks its waiters") \
   XX(C9, bad_device_once, "a bad device index is an error once") \
   XX(C9, kernel_fault_once, "a kernel's bad index is raised at the next wait, once") \
-  XX(C10, elapsed_texts, "elapsed wants two completed timing events") \
+  XX(C10, elapsed_texts, "elapsed requires two completed timing events") \
   XX(C10, elapsed_is_positive, "elapsed is the time between two records") \
-  XX(C11, peers_are_ordered_pairs, "peer access belongs to an ordered pair") \
-  XX(C12, forked_child_is_told, "a forked child cannot use the device, and is told so") \
-  XX(IPC, memory_is_one, "a process that receives a storage has its memory, after the work on it") \
-  XX(IPC, event_is_one, "a process that receives an event waits for the work that it marks") \
-  XX(G1, capture_runs_nothing, "what is captured runs at replays alone, each time") \
-  XX(G2, replays_are_ordered, \
-     "a replay comes after what its stream was given, and before the rest") \
+  XX(C11, peers_are_ordered_pairs, "peer access is per ordered pair") \
+  XX(C12, forked_child_gets_an_error, "device calls in a forked child fail with an error") \
+  XX(IPC, memory_is_shared, \
+     "a received storage shares its memory, ordered after the sender's work") \
+  XX(IPC, event_is_shared, "a received event is reached after the sender's recorded work") \
+  XX(G1, capture_runs_nothing, "captured work runs at each replay and only then") \
+  XX(G2, replays_are_ordered, "a replay is ordered with earlier and later work of its stream") \
   XX(G2, replays_follow_each_other, "replays of one graph on two streams follow each other") \
   XX(G3, streams_fork_and_join, \
      "a stream that waits for captured work is captured until it is joined") \
-  XX(G3, branches_run_apart, "a branch of a graph does not hold another one") \
+  XX(G3, branches_are_independent, "a branch of a graph does not block another") \
   XX(G4, unjoined_work_is_refused, "work that is not joined fails the capture") \
   XX(G4, work_from_outside_is_refused, \
      "a captured stream does not wait for work that is not captured") \
   XX(G4, captures_do_not_merge, "a captured stream does not wait for another capture") \
-  XX(G5, waits_are_refused, "waits and questions are refused, and spoil the capture") \
-  XX(G5, modes_forbid, "a capture's mode says whose waits are refused") \
+  XX(G5, waits_are_refused, "waits and queries are refused and invalidate the capture") \
+  XX(G5, modes_forbid, "the capture mode selects the threads with refused waits") \
   XX(G6, default_stream_is_refused, "a default stream is not captured") \
-  XX(G7, memory_is_its_own, "memory of a graph is nobody else's while the graph lives") \
-  XX(G8, random_numbers_go_on, "each replay draws the numbers that eager work would") \
-  XX(G8, random_numbers_of_two_devices_go_on, "so on each device of a graph") \
-  XX(G8, a_replay_that_fails_has_drawn_nothing, "a replay that fails moves no generator") \
-  XX(G9, bad_index_names_its_launch, "a fault in a replay names the launch that was captured") \
-  XX(ORDER, pipeline, "a pipeline of three streams by events alone carries its data")
+  XX(G7, memory_is_private, "a graph's memory is exclusive while the graph lives") \
+  XX(G8, random_numbers_continue, "each replay draws the numbers of eager execution") \
+  XX(G8, random_numbers_of_two_devices_continue, \
+     "each replay draws them on each device of a graph") \
+  XX(G8, a_failed_replay_draws_nothing, "a failed replay advances no generator") \
+  XX(G9, bad_index_names_its_launch, "a fault in a replay names the captured launch") \
+  XX(ORDER, pipeline, "a pipeline of three streams ordered by events carries its data")
 
-// What is not tested where, and why.
+// Exclusions of backends, with reasons.
 static const struct {
   const char *backend, *test, *reason;
 } exclusions[] = {
@@ -76,7 +78,7 @@ static void begin(void) {
   setenv("PHLOX_SIM_DEVICES", "2", 0);
   if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
   OK(px_device_init());
-  px_race_enable(0, false);  // some rules do on purpose what the race checker reports
+  px_race_enable(0, false);  // some rules race on purpose
 }
 static void check_excluded(const char *test) {
   for (size_t i = 0; i < sizeof exclusions / sizeof *exclusions; i++)
@@ -84,7 +86,7 @@ static void check_excluded(const char *test) {
       SKIP(exclusions[i].reason);
 }
 
-// What a test makes is let go of when its process ends well.
+// Objects of a test, released when its process succeeds.
 enum { OWNED = 256 };
 static void *owned[OWNED];
 static int owned_count;
@@ -92,12 +94,12 @@ static void *own(void *object) {
   CHECK(owned_count < OWNED);
   return owned[owned_count++] = object;
 }
-static void drop(void *object) {
+static void release_object(void *object) {
   for (int i = 0; i < owned_count; i++)
     if (owned[i] == object) owned[i] = NULL;
   px_release(object);
 }
-static void drop_all(void) {
+static void release_all(void) {
   for (int i = 0; i < owned_count; i++) px_release(owned[i]);
 }
 
@@ -142,7 +144,7 @@ static void inplace(const char *name, px_value *args) {
   OK(px_op_call(op, PX_CALL_INPLACE, args, &result));
   px_release(result);
 }
-// Issues t = value, and to = from, on the current stream.
+// Queues t = value, and to = from, on the current stream.
 static void fill(px_tensor *t, int value) {
   px_value args[PX_MAX_OPERANDS] = {PX_T(t), PX_S(px_int(value))};
   inplace("fill", args);
@@ -169,7 +171,7 @@ static void close_gate(px_stream *s, gate *g) {
   gate_init(g);
   OK(px_stream_host_call(s, gate_run, g));
 }
-// Runs a task of every kind once, so that a first use does not wait behind a gate.
+// Runs each kind of task once, so that no first use blocks at a gate.
 static void warm_up(px_stream *s) {
   on(s);
   px_tensor *t = device_tensor(0, N);
@@ -192,7 +194,7 @@ static const struct {
 static void run_rule(const char *name) {
   begin();
   check_excluded(name);
-  atexit(drop_all);
+  atexit(release_all);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (!strcmp(rules[i].name, name)) rules[i].run();
 }
@@ -251,7 +253,7 @@ RULE(C1, record_again_by_the_waiter) {
   CHECK(reached(e) && done(s1));
 }
 
-RULE(C2, wait_for_nothing) {
+RULE(C2, wait_without_record) {
   px_stream *s = stream(0);
   px_event *e = event();
   int ran = 0;
@@ -263,7 +265,7 @@ RULE(C2, wait_for_nothing) {
   CHECK(get_flag(&ran));
 }
 
-RULE(C2, wait_for_nothing_is_reported) {
+RULE(C2, wait_without_record_is_reported) {
   px_stream *s = stream(0);
   px_event *e = event();
   px_race_enable(1, false);
@@ -317,17 +319,17 @@ RULE(C4, busy_while_running) {
   CHECK(done(s));
 }
 
-// Work on one stream is complete while the other is held.
-static void check_not_held(px_stream *held, px_stream *other) {
+// Work on one stream completes while the other is blocked.
+static void check_not_held(px_stream *blocked, px_stream *other) {
   warm_up(other);
   gate g;
-  close_gate(held, &g);
+  close_gate(blocked, &g);
   on(other);
   px_tensor *t = device_tensor(0, N);
   fill(t, 3);
   OK(px_stream_synchronize(other));
   CHECK_EQ(first_of(t), 3);
-  CHECK(!done(held));
+  CHECK(!done(blocked));
   gate_open(&g);
   OK(px_device_synchronize(0));
 }
@@ -390,7 +392,7 @@ RULE(C6, pinned_upload) {
   gate g;
   close_gate(s, &g);
   copy(t, source, true);
-  for (int i = 0; i < N; i++) elements[i] = 9;  // the copy has not looked yet
+  for (int i = 0; i < N; i++) elements[i] = 9;  // the copy has not read yet
   gate_open(&g);
   OK(px_stream_synchronize(s));
   CHECK_EQ(first_of(t), 9);
@@ -426,7 +428,7 @@ RULE(C7, empty_cache_waits) {
   close_gate(s, &g);
   copy(to, t, true);
   later_start(&opener, &g);
-  drop(t);  // may wait, where nothing is cached
+  release_object(t);  // may wait if nothing is cached
   OK(px_memory_empty_cache());
   later_end(&opener);
   OK(px_stream_synchronize(s));
@@ -444,7 +446,7 @@ RULE(C7, reuse_waits) {
   close_gate(s, &g);
   copy(to, t, true);
   later_start(&opener, &g);
-  drop(t);
+  release_object(t);
   on(other);
   for (int i = 0; i < 20; i++) fill(device_tensor(0, N), 66);
   later_end(&opener);
@@ -458,7 +460,7 @@ RULE(C8, stream_dropped) {
   int ran = 0;
   close_gate(s, &g);
   OK(px_stream_host_call(s, set_flag, &ran));
-  drop(s);
+  release_object(s);
   CHECK(!get_flag(&ran));
   gate_open(&g);
   OK(px_device_synchronize(0));
@@ -473,7 +475,7 @@ RULE(C8, event_dropped) {
   OK(px_event_record(e, s1));
   OK(px_stream_wait_event(s2, e));
   OK(px_event_record(after, s2));
-  drop(e);
+  release_object(e);
   give_time();
   CHECK(!reached(after));
   gate_open(&g);
@@ -573,7 +575,7 @@ static int child_result(px_stream *s, px_tensor *t) {
   return px_tensor_empty(&fresh, 1, &n, PX_INT32, px_cpu()) == PX_OK ? 0 : 6;
 }
 
-RULE(C12, forked_child_is_told) {
+RULE(C12, forked_child_gets_an_error) {
   px_stream *s = stream(0);
   on(s);
   px_tensor *t = device_tensor(0, N);
@@ -585,7 +587,7 @@ RULE(C12, forked_child_is_told) {
   waitpid(child, &status, 0);
   CHECK(WIFEXITED(status));
   CHECK_EQ(WEXITSTATUS(status), 0);
-  CHECK_EQ(first_of(t), 2);  // and the parent goes on
+  CHECK_EQ(first_of(t), 2);  // the parent continues
 }
 
 // ---- graphs
@@ -593,37 +595,38 @@ RULE(C12, forked_child_is_told) {
 
 // ---- between processes
 
-// What is sent to another process of this program, and the channels there and back.
+// The handles sent to another process of this program, and the pipes in both directions.
 typedef struct parcel {
   px_storage_handle storage;
   px_ipc_handle event;
 } parcel;
 static int to_child, to_parent;
-static void say(int channel, const void *at, size_t bytes) {
+static void send_bytes(int channel, const void *at, size_t bytes) {
   CHECK(write(channel, at, bytes) == (ssize_t)bytes);
 }
-static void hear(int channel, void *at, size_t bytes) {
+static void receive_bytes(int channel, void *at, size_t bytes) {
   CHECK(read(channel, at, bytes) == (ssize_t)bytes);
 }
 
-// The other process: opens both, tells whether the event is pending, adds 2 once it is reached.
+// The other process: opens both handles, reports whether the event is pending, then waits for it
+// and adds 2.
 static int receiver(int in, int out) {
   parcel p;
   begin();
-  hear(in, &p, sizeof p);
+  receive_bytes(in, &p, sizeof p);
   PX_SCOPED(px_storage) storage = NULL;
   PX_SCOPED(px_tensor) t = NULL;
   PX_SCOPED(px_event) e = NULL;
   int64_t n = N, stride = 1;
   OK(px_event_from_ipc_handle(&e, px_cuda(0), &p.event));
   bool pending = !reached(e);
-  say(out, &pending, sizeof pending);
+  send_bytes(out, &pending, sizeof pending);
   OK(px_event_synchronize(e));
   OK(px_storage_from_ipc_handle(&storage, &p.storage));
   OK(px_tensor_from_storage(&t, storage, PX_INT32, 1, &n, &stride, 0));
   add(t, 2);
   int value = first_of(t);
-  say(out, &value, sizeof value);
+  send_bytes(out, &value, sizeof value);
   return 0;
 }
 
@@ -651,7 +654,7 @@ static void pack(parcel *p, px_tensor *t, px_event *e) {
 static void end_receiver(pid_t child, px_tensor *t, int wanted) {
   int value = 0, status = 0;
   int64_t left;
-  hear(to_parent, &value, sizeof value);
+  receive_bytes(to_parent, &value, sizeof value);
   waitpid(child, &status, 0);
   CHECK_EQ(status, 0);
   CHECK_EQ(value, wanted);
@@ -659,37 +662,37 @@ static void end_receiver(pid_t child, px_tensor *t, int wanted) {
   OK(px_storage_ipc_collect(&left));
   CHECK_EQ(left, 0);
 }
-static px_event *event_for_others(void) {
+static px_event *shared_event_new(void) {
   px_event *e;
   OK(px_event_new(&e, PX_EVENT_INTERPROCESS));
   return own(e);
 }
 
-RULE(IPC, memory_is_one) {
+RULE(IPC, memory_is_shared) {
   px_stream *s = stream(0);
-  px_event *e = event_for_others();
-  px_tensor *beside = device_tensor(0, N), *t = device_tensor(0, N);
+  px_event *e = shared_event_new();
+  px_tensor *neighbour = device_tensor(0, N), *t = device_tensor(0, N);
   bool pending;
   parcel p;
   gate g;
   warm_up(s);
-  fill(beside, 1);
+  fill(neighbour, 1);
   close_gate(s, &g);
   fill(t, 5);
-  pack(&p, t, e);  // the event was not recorded, but the storage has one of its own
+  pack(&p, t, e);  // the event has no record, but the storage handle has an event
   pid_t child = start_receiver();
-  say(to_child, &p, sizeof p);
-  hear(to_parent, &pending, sizeof pending);
+  send_bytes(to_child, &p, sizeof p);
+  receive_bytes(to_parent, &pending, sizeof pending);
   CHECK(!pending);
   give_time();
   gate_open(&g);
   end_receiver(child, t, 7);
-  CHECK_EQ(first_of(beside), 1);
+  CHECK_EQ(first_of(neighbour), 1);
 }
 
-RULE(IPC, event_is_one) {
+RULE(IPC, event_is_shared) {
   px_stream *s = stream(0);
-  px_event *e = event_for_others();
+  px_event *e = shared_event_new();
   px_tensor *t = device_tensor(0, N);
   bool pending;
   parcel p;
@@ -700,17 +703,17 @@ RULE(IPC, event_is_one) {
   fill(t, 5);
   OK(px_event_record(e, s));
   pack(&p, t, e);
-  p.storage.event = (px_ipc_handle){{0}};  // the order is the event's alone
+  p.storage.event = (px_ipc_handle){{0}};  // only the event orders the processes
   pid_t child = start_receiver();
-  say(to_child, &p, sizeof p);
-  hear(to_parent, &pending, sizeof pending);
+  send_bytes(to_child, &p, sizeof p);
+  receive_bytes(to_parent, &pending, sizeof pending);
   CHECK(pending && !reached(e));
   gate_open(&g);
   end_receiver(child, t, 7);
   CHECK(reached(e));
 }
 
-// ---- orders
+// ---- random programs
 
 static int devices;
 static px_stream *order_stream[ORDER_STREAMS];
@@ -719,28 +722,34 @@ static int on_device(int i) { return i % devices; }
 static void order_issue(int s, void (*fn)(void *), void *argument) {
   OK(px_stream_host_call(order_stream[s], fn, argument));
 }
-static void order_mark(int e, int s) { OK(px_event_record(order_event[e], order_stream[s])); }
-static void order_hold(int s, int e) { OK(px_stream_wait_event(order_stream[s], order_event[e])); }
+static void order_record_event(int e, int s) {
+  OK(px_event_record(order_event[e], order_stream[s]));
+}
+static void order_wait_event(int s, int e) {
+  OK(px_stream_wait_event(order_stream[s], order_event[e]));
+}
 static void order_sync(int s) { OK(px_stream_synchronize(order_stream[s])); }
 static void order_sync_event(int e) { OK(px_event_synchronize(order_event[e])); }
 static bool order_query(int e) { return reached(order_event[e]); }
-static const order_system system_of_phlox = {order_issue,      order_mark,  order_hold, order_sync,
-                                             order_sync_event, order_query, on_device,  on_device};
+static const order_system system_of_phlox = {order_issue, order_record_event, order_wait_event,
+                                             order_sync,  order_sync_event,   order_query,
+                                             on_device,   on_device};
 static order_run ran;
 
 static void order_test(uint64_t seed) {
   begin();
-  atexit(drop_all);
+  atexit(release_all);
   devices = px_device_count(PX_CUDA) > 1 ? 2 : 1;
   for (int i = 0; i < ORDER_STREAMS; i++) order_stream[i] = stream(on_device(i));
   for (int i = 0; i < ORDER_EVENTS; i++) order_event[i] = event();
   for (uint64_t i = 0; i < 4; i++) order_program(&ran, &system_of_phlox, 4 * seed + i);
 }
 
-// What records and waits order runs in order; each seed in a process that has used no device.
+// Work ordered by records and waits runs in order. Each seed runs in a process without prior device
+// use.
 PX_TEST(ORDER_random_programs) { CHECK_EQ(over_seeds(50, order_test), 0); }
 
-// Upload, work and download on three streams over three buffers, ordered by events alone.
+// Upload, work and download on three streams over three buffers, ordered by events only.
 RULE(ORDER, pipeline) {
   enum { TURNS = 30, RING = 3 };
   px_stream *up = stream(0), *work = stream(0), *down = stream(0);

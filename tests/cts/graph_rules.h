@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of graphs, G1 to G9, for the conformance program: captures, replays, their memory and
-// random numbers, and what a capture forbids.
+// The rules of graphs, G1 to G9, of the conformance program: captures, replays, their memory and
+// random numbers, and calls that a capture forbids.
 #pragma once
 
 static px_graph *graph(void) {
@@ -14,7 +14,7 @@ static px_status begin_graph(px_graph *g, px_capture_mode mode) {
   if (status == PX_UNIMPLEMENTED) SKIP("the backend has no graphs");
   return status;
 }
-// Begins on a stream of its own, which becomes the current one.
+// Begins a capture on a new stream, which becomes the current one.
 static px_stream *capture(px_graph *g, px_capture_mode mode) {
   px_stream *s = stream(0);
   on(s);
@@ -104,12 +104,12 @@ RULE(G3, streams_fork_and_join) {
   }
 }
 
-// Memory that a device may be writing: the host looks without waiting.
-__attribute__((no_sanitize("thread"))) static int32_t glance(const px_tensor *t) {
+// Reads memory that a device may be writing, without a wait.
+__attribute__((no_sanitize("thread"))) static int32_t peek_first(const px_tensor *t) {
   return *(const volatile int32_t *)px_tensor_data(t);
 }
 
-RULE(G3, branches_run_apart) {
+RULE(G3, branches_are_independent) {
   px_graph *g = graph();
   px_stream *side = stream(0), *s = capture(g, PX_CAPTURE_GLOBAL);
   px_tensor *t = device_tensor(0, N), *seen = pinned_tensor(N);
@@ -124,8 +124,8 @@ RULE(G3, branches_run_apart) {
   OK(px_graph_end(g));
   OK(px_graph_replay(g));
   gate_started(&held);
-  for (int i = 0; i < 1000 && glance(seen) != 5; i++) give_time();
-  CHECK_EQ(glance(seen), 5);
+  for (int i = 0; i < 1000 && peek_first(seen) != 5; i++) give_time();
+  CHECK_EQ(peek_first(seen), 5);
   CHECK(!done(s));
   gate_open(&held);
   OK(px_stream_synchronize(s));
@@ -205,7 +205,7 @@ RULE(G5, modes_forbid) {
   px_stream *outside = stream(0);
   static const struct {
     px_capture_mode mode;
-    bool here, there;  // whether a thread's own waits are allowed, and another's
+    bool here, there;  // waits allowed for the capturing thread, and for another
   } rows[] = {{PX_CAPTURE_GLOBAL, false, false},
               {PX_CAPTURE_THREAD_LOCAL, false, true},
               {PX_CAPTURE_RELAXED, true, true}};
@@ -240,7 +240,7 @@ RULE(G6, default_stream_is_refused) {
   CHECK(done(s));
 }
 
-RULE(G7, memory_is_its_own) {
+RULE(G7, memory_is_private) {
   enum { MANY = 1 << 18 };
   px_graph *g = graph();
   px_tensor *x = device_tensor(0, MANY);
@@ -248,12 +248,12 @@ RULE(G7, memory_is_its_own) {
   px_tensor *y = device_tensor(0, MANY);
   void *within = px_tensor_data(y);
   fill(y, 7);
-  drop(y);
+  release_object(y);
   px_tensor *z = device_tensor(0, MANY);
-  CHECK(px_tensor_data(z) == within);  // free again, in the order of the capture
+  CHECK(px_tensor_data(z) == within);  // free again in capture order
   copy(z, x, true);
   OK(px_graph_end(g));
-  drop(z);
+  release_object(z);
   for (int i = 0; i < 8; i++) {
     px_tensor *other = device_tensor(0, MANY);
     CHECK(px_tensor_data(other) != within);
@@ -273,7 +273,7 @@ static void draw(px_tensor *t) {
   px_value args[PX_MAX_OPERANDS] = {PX_T(t), PX_NONE(), PX_NONE(), PX_NONE()};
   inplace("random", args);
 }
-RULE(G8, random_numbers_go_on) {
+RULE(G8, random_numbers_continue) {
   px_graph *g = graph();
   px_tensor *t = device_tensor(0, N);
   int32_t eager[3][N], replayed[N];
@@ -294,8 +294,8 @@ RULE(G8, random_numbers_go_on) {
   }
 }
 
-// A graph of two devices: each replay draws on both, from the generator of each.
-RULE(G8, random_numbers_of_two_devices_go_on) {
+// A graph on two devices: each replay draws on both, from the generator of each.
+RULE(G8, random_numbers_of_two_devices_continue) {
   if (px_device_count(PX_CUDA) < 2) SKIP("one device");
   px_graph *g = graph();
   px_tensor *here = device_tensor(0, N), *there = device_tensor(1, N);
@@ -328,8 +328,8 @@ RULE(G8, random_numbers_of_two_devices_go_on) {
   }
 }
 
-// Whatever failed, the next replay draws what that one would have drawn.
-RULE(G8, a_replay_that_fails_has_drawn_nothing) {
+// After any failure, the next replay draws the numbers of the failed one.
+RULE(G8, a_failed_replay_draws_nothing) {
   px_graph *g = graph();
   px_tensor *t = device_tensor(0, N), *u = device_tensor(0, N);
   int32_t eager[2][N], replayed[N];
@@ -365,7 +365,7 @@ RULE(G9, bad_index_names_its_launch) {
   OK(px_op_call(px_op_find("index_select"), PX_CALL_NEW, args, &result));
   OK(px_graph_end(g));
   own(result);
-  for (int i = 0; i < 9000; i++) add(t, 1);  // more than there are records
+  for (int i = 0; i < 9000; i++) add(t, 1);  // more than the record buffer holds
   OK(px_graph_replay(g));
   FAILS(px_device_synchronize(0), PX_INDEX, "It was reported by index_select");
   OK(px_device_synchronize(0));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conformance programs share: gates, and random programs of streams and events with a
-// model of what they promise.
+// Shared by the conformance programs: gates, and random programs of streams and events with a model
+// of their ordering guarantees.
 //
-// A gate is a host function that a stream runs and that waits to be opened, so that "work is
-// running" is a fact and not a guess about time. A random program issues work (host functions that
-// note when they ran), records, waits and synchronisations; the model keeps vector clocks. What the
-// model orders must have run in that order; nothing else is asked for.
+// A gate is a host function that blocks its stream until it is opened. It makes "work is running" a
+// fact instead of a guess about time. A random program queues work (host functions that record
+// their time), records, waits and synchronisations. The model keeps vector clocks. Work ordered by
+// the model must have run in that order; nothing else is required.
 #pragma once
-// The harness's main runs the tests; the programs' own main (below) adds --seeds.
+// Renames the main of the harness. The programs' main below adds --seeds.
 #define main px_test_main
 int px_test_main(int argc, char **argv);
 #include "test.h"
@@ -34,13 +34,13 @@ static void gate_open(gate *g) { sem_post(&g->opened); }
 static void gate_started(gate *g) {
   while (sem_wait(&g->started)) continue;
 }
-// Gives work that ought to be held the time to run if it is not. Only a wrong implementation can
-// see how long this takes.
+// Gives blocked work a chance to run if it is not blocked. The duration matters for wrong
+// implementations only.
 static void give_time(void) {
   struct timespec time = {0, 3000000};
   nanosleep(&time, NULL);
 }
-// Opens a gate from another thread, a little later.
+// Opens a gate from another thread a little later.
 typedef struct later {
   gate *gate;
   int opened;
@@ -57,13 +57,13 @@ static void later_start(later *l, gate *g) {
   *l = (later){.gate = g};
   CHECK_EQ(pthread_create(&l->thread, NULL, later_main, l), 0);
 }
-// Joins the thread; returns whether the gate had been opened by then.
+// Joins the thread. Returns true if the gate was open before that.
 static bool later_end(later *l) {
   int opened = __atomic_load_n(&l->opened, __ATOMIC_SEQ_CST);
   pthread_join(l->thread, NULL);
   return opened;
 }
-// A host function that sets an int (atomically).
+// A host function that sets an int atomically.
 static void set_flag(void *flag) { __atomic_store_n((int *)flag, 1, __ATOMIC_SEQ_CST); }
 static int get_flag(const int *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
 
@@ -71,7 +71,7 @@ static int get_flag(const int *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ
 
 enum { ORDER_STREAMS = 5, ORDER_EVENTS = 4, ORDER_STEPS = 80 };
 
-// The system under test. Streams and events are numbered; `device_of` says which belong together.
+// The system under test. Streams and events are numbered; `device_of` maps them to devices.
 typedef struct order_system {
   void (*work)(int stream, void (*fn)(void *), void *argument);
   void (*record)(int event, int stream);
@@ -84,10 +84,10 @@ typedef struct order_system {
 } order_system;
 
 typedef struct order_clock {
-  int seen[ORDER_STREAMS];  // how much work of each stream is known to be before
+  int seen[ORDER_STREAMS];  // per stream, the work known to precede
 } order_clock;
 typedef struct order_item {
-  int stream, rank;  // the rank-th work of the stream, from 1
+  int stream, rank;  // 1-based number of the work in its stream
   order_clock before;
   int begin, end;  // ticks, atomic
 } order_item;
@@ -110,7 +110,7 @@ static void order_join(order_clock *into, const order_clock *from) {
     if (into->seen[i] < from->seen[i]) into->seen[i] = from->seen[i];
 }
 
-static void order_note(void *argument) {
+static void order_stamp(void *argument) {
   order_item *item = argument;
   __atomic_store_n(&item->begin, __atomic_add_fetch(&order_ticks, 1, __ATOMIC_SEQ_CST),
                    __ATOMIC_SEQ_CST);
@@ -118,7 +118,7 @@ static void order_note(void *argument) {
                    __ATOMIC_SEQ_CST);
 }
 
-// Everything that the host knows to be done is done.
+// Checks that all work known to the host as complete is complete.
 static void order_check_host(order_run *run) {
   for (int i = 0; i < run->items; i++) {
     const order_item *item = &run->item[i];
@@ -133,7 +133,7 @@ static void order_work(order_run *run, int s) {
   item->stream = s;
   item->before = run->stream[s];
   item->rank = ++run->stream[s].seen[s];
-  run->system->work(s, order_note, item);
+  run->system->work(s, order_stamp, item);
 }
 
 static void order_record(order_run *run, int e, int s) {
@@ -142,7 +142,7 @@ static void order_record(order_run *run, int e, int s) {
   run->event[e] = run->stream[s];
 }
 
-static void order_meet(order_run *run, const order_clock *clock) {
+static void order_join_host(order_run *run, const order_clock *clock) {
   order_join(&run->host, clock);
   order_check_host(run);
 }
@@ -158,19 +158,19 @@ static void order_step(order_run *run) {
     system->wait(s, e);
     order_join(&run->stream[s], &run->event[e]);
   }
-  if (kind == 13 && system->query_event(e)) order_meet(run, &run->event[e]);
-  if (kind == 14) system->sync_event(e), order_meet(run, &run->event[e]);
-  if (kind == 15) system->sync_stream(s), order_meet(run, &run->stream[s]);
+  if (kind == 13 && system->query_event(e)) order_join_host(run, &run->event[e]);
+  if (kind == 14) system->sync_event(e), order_join_host(run, &run->event[e]);
+  if (kind == 15) system->sync_stream(s), order_join_host(run, &run->stream[s]);
 }
 
-// Runs one random program and checks it. What ran where is in the ticks for those who want it.
+// Runs and checks one random program. The ticks hold the execution order.
 static void order_program(order_run *run, const order_system *system, uint64_t seed) {
   *run = (order_run){.system = system, .random = seed * 2654435761u + 88172645463325252u};
   order_ticks = 0;
   for (int i = 0; i < ORDER_STEPS; i++) order_step(run);
   for (int s = 0; s < ORDER_STREAMS; s++) {
     system->sync_stream(s);
-    order_meet(run, &run->stream[s]);
+    order_join_host(run, &run->stream[s]);
   }
   for (int j = 0; j < run->items; j++)
     for (int i = 0; i < run->items; i++)
@@ -180,8 +180,8 @@ static void order_program(order_run *run, const order_system *system, uint64_t s
 
 // ---- seeds
 
-// Runs `test(seed)` for seeds 1..count, each in a process of its own with the environment of a
-// seeded simulator; returns how many failed. Real devices ignore the variables.
+// Runs `test(seed)` for seeds 1..count, each in a process with the environment of a seeded
+// simulator. Returns the number of failures. Real devices ignore the variables.
 static int over_seeds(int count, void (*test)(uint64_t seed)) {
   int failed = 0;
   for (int seed = 1; seed <= count; seed++) {
@@ -206,7 +206,7 @@ static int over_seeds(int count, void (*test)(uint64_t seed)) {
   return failed;
 }
 
-// The programs' main: `--seeds N` runs the ordering tests for N seeds instead of the tests.
+// The programs' main: `--seeds N` runs the ordering tests for N seeds instead of all tests.
 static int seeds_main(int argc, char **argv, void (*test)(uint64_t seed)) {
   if (argc != 3 || strcmp(argv[1], "--seeds")) return px_test_main(argc, argv);
   int count = atoi(argv[2]), failed = over_seeds(count, test);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands on several devices: what goes, and the exact words where it does not. On simulated ones.
+// Operands on several simulated devices: supported combinations, and the exact error texts of
+// others.
 #include "test.h"
 
 #include "ops_help.h"
 #include "phlox/memory.h"
 #include "phlox/stream.h"
 
-static px_tensor *on(int device, px_tensor *take) {
+static px_tensor *on(int device, px_tensor *source) {
   px_tensor *moved = NULL;
   setenv("PHLOX_SIM_DEVICES", "2", 1);
-  OK(px_to_cuda(&moved, take, px_cuda(device), false));
-  px_release(take);
+  OK(px_to_cuda(&moved, source, px_cuda(device), false));
+  px_release(source);
   return moved;
 }
 
-PX_TEST(results_are_where_the_operands_are) {
+PX_TEST(results_are_on_the_operands_device) {
   PX_SCOPED(px_tensor) a = on(1, matrix());
   PX_SCOPED(px_tensor) b = NULL;
   OK(px_mul_scalar(&b, a, px_float(2)));
@@ -38,7 +39,7 @@ PX_TEST(element_wise_ops_name_the_first_two_devices) {
   FAILS(px_add_out(b, a, a, px_int(1)), PX_RUNTIME, "cuda:1 and cuda:0!");
 }
 
-PX_TEST(cpu_numbers_go_anywhere_but_only_one) {
+PX_TEST(one_cpu_scalar_may_join_device_operands) {
   PX_SCOPED(px_tensor) a = on(0, matrix());
   PX_SCOPED(px_tensor) s = NULL;
   PX_SCOPED(px_tensor) b = NULL;
@@ -64,7 +65,7 @@ PX_TEST(other_ops_name_the_argument) {
         "argument in method wrapper_CUDA_cat)");
 }
 
-PX_TEST(devices_are_told_before_sizes_and_dtypes) {
+PX_TEST(device_errors_precede_size_and_dtype_errors) {
   PX_SCOPED(px_tensor) a = on(0, matrix());
   PX_SCOPED(px_tensor) b = on(1, matrix());
   PX_SCOPED(px_tensor) whole = on(1, longs(1, 1));
@@ -74,24 +75,24 @@ PX_TEST(devices_are_told_before_sizes_and_dtypes) {
   FAILS(px_addmm(&out, a, b, a, px_int(1), px_int(1)), PX_RUNTIME, "but got mat1 is on cuda:1");
 }
 
-PX_TEST(an_index_comes_along_from_the_cpu) {
+PX_TEST(an_index_may_be_on_the_cpu) {
   PX_SCOPED(px_tensor) a = on(0, matrix());
   PX_SCOPED(px_tensor) i = longs(1, 1);
   PX_SCOPED(px_tensor) y = NULL;
   const int64_t dim = 0;
   OK(px_index(&y, a, &i, 1, &dim, 1));
   IS(y, 3, 3., 4., 5.);
-  PX_SCOPED(px_tensor) there = on(0, longs(1, 1));
+  PX_SCOPED(px_tensor) on_device = on(0, longs(1, 1));
   PX_SCOPED(px_tensor) c = matrix();
   px_tensor *out = NULL;
-  FAILS(px_index(&out, c, &there, 1, &dim, 1), PX_RUNTIME,
+  FAILS(px_index(&out, c, &on_device, 1, &dim, 1), PX_RUNTIME,
         "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
 }
 
-PX_TEST(a_copy_back_that_does_not_block_can_be_read_at_once) {
+PX_TEST(a_non_blocking_copy_to_the_cpu_is_readable_at_once) {
   PX_SCOPED(px_tensor) a = on(0, matrix());
   PX_SCOPED(px_tensor) b = NULL;
-  px_race_enable(0, false);  // it would say, rightly, that the program did not wait
+  px_race_enable(0, false);  // the checker would report the missing wait
   OK(px_to(&b, a, PX_DTYPE_NONE, px_cpu(), true, false));
   CHECK(px_tensor_is_pinned(b));
   IS(b, 6, 0., 1., 2., 3., 4., 5.);
@@ -105,14 +106,14 @@ PX_TEST(only_cpu_tensors_are_pinned) {
   FAILS(px_to_cuda(&out, a, px_cpu(), false), PX_RUNTIME, "Invalid device, must be cuda device");
 }
 
-PX_TEST(gradients_travel_back_to_the_leaf) {
+PX_TEST(gradients_reach_the_leaf_on_its_device) {
   setenv("PHLOX_SIM_DEVICES", "2", 1);
   PX_SCOPED(px_tensor) leaf = matrix();
-  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   OK(px_tensor_set_requires_grad(leaf, true));
-  OK(px_to_cuda(&there, leaf, px_cuda(1), false));
-  OK(px_sum(&sum, there, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_to_cuda(&on_device, leaf, px_cuda(1), false));
+  OK(px_sum(&sum, on_device, NULL, 0, false, PX_DTYPE_NONE));
   OK(px_backward(1, &sum, NULL, false, false));
   CHECK(px_tensor_device(px_tensor_grad(leaf)).type == PX_CPU);
   IS(px_tensor_grad(leaf), 6, 1., 1., 1., 1., 1., 1.);
@@ -128,8 +129,8 @@ PX_TEST(masks_must_be_bool) {
 }
 
 // ---- operands on peers
-// Two devices that may use each other's memory, whose work lags behind the host.
-static void two_peers(void) {
+// Two devices with peer access and work that lags behind the host.
+static void simulate_two_peers(void) {
   setenv("PHLOX_SIM_DEVICES", "2", 1);
   setenv("PHLOX_SIM_DELAY", "500", 1);
   OK(px_device_enable_peer(0, 1));
@@ -152,8 +153,8 @@ static double first_of(const px_tensor *t) {
   return px_scalar_float(value);
 }
 
-PX_TEST(a_call_on_two_peers_waits_for_both_and_both_wait_for_it) {
-  two_peers();
+PX_TEST(a_call_on_two_peers_is_ordered_with_both) {
+  simulate_two_peers();
   PX_SCOPED(px_tensor) a = full_on(0, 1);
   PX_SCOPED(px_tensor) b = full_on(1, 1);
   for (int round = 0; round < 20; round++) {
@@ -168,8 +169,8 @@ PX_TEST(a_call_on_two_peers_waits_for_both_and_both_wait_for_it) {
   CHECK_EQ(px_race_count(), 0);
 }
 
-PX_TEST(the_current_streams_of_peers_are_the_ones_in_order) {
-  two_peers();
+PX_TEST(a_call_on_two_peers_is_ordered_with_their_current_streams) {
+  simulate_two_peers();
   px_stream *streams[2];
   for (int i = 0; i < 2; i++) {
     OK(px_stream_new(&streams[i], px_cuda(i), 0));
@@ -186,8 +187,8 @@ PX_TEST(the_current_streams_of_peers_are_the_ones_in_order) {
   for (int i = 0; i < 2; i++) px_release(streams[i]);
 }
 
-PX_TEST(memory_that_a_peer_reads_is_not_given_away) {
-  two_peers();
+PX_TEST(memory_read_by_a_peer_is_not_reused) {
+  simulate_two_peers();
   PX_SCOPED(px_tensor) a = full_on(0, 1);
   for (int round = 0; round < 20; round++) {
     PX_SCOPED(px_tensor) c = NULL;
@@ -200,7 +201,7 @@ PX_TEST(memory_that_a_peer_reads_is_not_given_away) {
   CHECK_EQ(px_race_count(), 0);
 }
 
-// z = sum(a * b + b), with a on cuda:0 and b on cuda:1: gradients arrive where the leaves are.
+// z = sum(a * b + b), with a on cuda:0 and b on cuda:1. Each gradient is on its leaf's device.
 static void check_backward_of_peers(px_tensor *a, px_tensor *b) {
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) y = NULL;
@@ -218,8 +219,8 @@ static void check_backward_of_peers(px_tensor *a, px_tensor *b) {
   CHECK_EQ(first_of(px_tensor_grad(b)), 3);
 }
 
-PX_TEST(backward_of_a_call_on_two_peers_is_in_order_too) {
-  two_peers();
+PX_TEST(backward_of_a_call_on_two_peers_is_ordered) {
+  simulate_two_peers();
   PX_SCOPED(px_stream) side = NULL;
   OK(px_stream_new(&side, px_cuda(1), 0));
   for (int round = 0; round < 10; round++) {
@@ -233,8 +234,8 @@ PX_TEST(backward_of_a_call_on_two_peers_is_in_order_too) {
   CHECK_EQ(px_race_count(), 0);
 }
 
-PX_TEST(a_call_on_two_peers_fails_or_is_in_order_whatever_fails) {
-  two_peers();
+PX_TEST(a_call_on_two_peers_survives_any_fault) {
+  simulate_two_peers();
   PX_SCOPED(px_tensor) a = full_on(0, 1);
   PX_SCOPED(px_tensor) b = full_on(1, 2);
   bool failed = true;

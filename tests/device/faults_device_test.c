@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of a device find wrong, bad indices above all: the next call that waits raises the
-// error by name and value, once; the context lives, and the next op works.
+// Faults found by device kernels, such as out-of-range indices. The next synchronizing call raises
+// the error once, with op and value. The context stays usable, and the next op works.
 #include "device_help.h"
 #include "hidden.h"
 #include "phlox/event.h"
@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// ---- calls with an index that is none: x is f32[5, 3], bad holds 1 and 9, or 1 and -7
+// ---- calls with an invalid index: x is f32[5, 3], bad holds 1 and 9, or 1 and -7
 
 typedef struct things {
-  px_tensor *x, *bad, *far, *square, *source, *wide, *weight;
+  px_tensor *x, *bad, *out_of_range, *square, *source, *wide, *weight;
 } things;
 static const int64_t first = 0, no_padding = -1;
 
@@ -19,7 +19,7 @@ static const int64_t first = 0, no_padding = -1;
 CALL(index_select) { return px_index_select(y, t->x, 0, t->bad); }
 CALL(gather) { return px_gather(y, t->x, 0, t->square, false); }
 CALL(index) { return px_index(y, t->x, &t->bad, 1, &first, 1); }
-CALL(index_far) { return px_index(y, t->x, &t->far, 1, &first, 1); }
+CALL(index_far) { return px_index(y, t->x, &t->out_of_range, 1, &first, 1); }
 CALL(index_put) { return px_index_put(y, t->x, &t->bad, 1, &first, 1, t->source, false); }
 CALL(index_put_sum) { return px_index_put(y, t->x, &t->bad, 1, &first, 1, t->source, true); }
 CALL(index_add) { return px_index_add(y, t->x, 0, t->bad, t->source, px_int(1)); }
@@ -30,12 +30,12 @@ CALL(scatter_add) { return px_scatter_add(y, t->x, 0, t->square, t->source); }
 CALL(scatter_value) { return px_scatter_value(y, t->x, 0, t->square, px_float(2)); }
 CALL(take) { return px_take(y, t->x, t->wide); }
 CALL(embedding) { return px_embedding(y, t->bad, t->x, NULL); }
-CALL(embedding_far) { return px_embedding(y, t->far, t->x, &no_padding); }
+CALL(embedding_far) { return px_embedding(y, t->out_of_range, t->x, &no_padding); }
 CALL(nll_loss) { return px_nll_loss(y, t->source, t->bad, NULL, -100, "mean"); }
 CALL(nll_loss_each) { return px_nll_loss(y, t->source, t->bad, t->weight, -100, "none"); }
 CALL(cross_entropy) { return px_cross_entropy(y, t->source, t->bad, NULL, -100, "mean", 0); }
 CALL(cross_entropy_sum) {
-  return px_cross_entropy(y, t->source, t->far, t->weight, -100, "sum", 0);
+  return px_cross_entropy(y, t->source, t->out_of_range, t->weight, -100, "sum", 0);
 }
 CALL(cross_entropy_smooth) {
   return px_cross_entropy(y, t->source, t->bad, NULL, -100, "mean", 0.1);
@@ -73,32 +73,32 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 static things prepare(void) {
   arrange();
-  return (things){.x = there_take(pattern(PX_FLOAT32, S(5, 3))),
-                  .bad = there_take(made(PX_INT64, S(2), VALUES(1, 9))),
-                  .far = there_take(made(PX_INT64, S(2), VALUES(1, -7))),
-                  .square = there_take(made(PX_INT64, S(2, 3), VALUES(0, 1, 2, 3, 9, 4))),
-                  .source = there_take(pattern(PX_FLOAT32, S(2, 3))),
-                  .wide = there_take(made(PX_INT64, S(2), VALUES(14, 99))),
-                  .weight = there_take(pattern(PX_FLOAT32, S(3)))};
+  return (things){.x = to_device_take(pattern(PX_FLOAT32, S(5, 3))),
+                  .bad = to_device_take(made(PX_INT64, S(2), VALUES(1, 9))),
+                  .out_of_range = to_device_take(made(PX_INT64, S(2), VALUES(1, -7))),
+                  .square = to_device_take(made(PX_INT64, S(2, 3), VALUES(0, 1, 2, 3, 9, 4))),
+                  .source = to_device_take(pattern(PX_FLOAT32, S(2, 3))),
+                  .wide = to_device_take(made(PX_INT64, S(2), VALUES(14, 99))),
+                  .weight = to_device_take(pattern(PX_FLOAT32, S(3)))};
 }
-static void let_go(things *t) {
-  px_release(t->x), px_release(t->bad), px_release(t->far), px_release(t->square);
+static void release_things(things *t) {
+  px_release(t->x), px_release(t->bad), px_release(t->out_of_range), px_release(t->square);
   px_release(t->source), px_release(t->wide), px_release(t->weight);
 }
-// Whether ops work as before, and no old error comes up.
+// Checks that ops still work and no old error is raised.
 static void check_alive(const things *t) {
   PX_SCOPED(px_tensor) y = NULL;
   OK(px_index_select(&y, t->x, 0, t->bad) == PX_OK ? PX_OK : (px_error_clear(), PX_OK));
   px_release(PX_MOVE(y));
-  if (px_device_synchronize(0)) px_error_clear();  // the one just made
+  if (px_device_synchronize(0)) px_error_clear();  // the error just caused
   OK(px_add_scalar(&y, t->x, px_float(1), px_int(1)));
   OK(px_device_synchronize(0));
   CHECK_NEAR(element(y, 0), element(t->x, 0) + 1, 0);
 }
 
 static int failures;
-typedef px_status (*waits)(px_tensor *x);
-static void check_row(int i, waits wait, const things *t) {
+typedef px_status (*wait_fn)(px_tensor *x);
+static void check_row(int i, wait_fn wait, const things *t) {
   px_tensor *y = NULL;
   px_status status = rows[i].call(&y, t);
   if (!status) status = wait(t->x);
@@ -112,11 +112,11 @@ static void check_row(int i, waits wait, const things *t) {
 }
 static px_status wait_for_device(px_tensor *x) { return px_device_synchronize(0); }
 
-PX_TEST(bad_indices_are_raised_by_name_and_value_and_the_next_op_works) {
+PX_TEST(invalid_indices_are_raised_by_name_and_value) {
   things t = prepare();
   for (int i = 0; i < ROWS; i++) check_row(i, wait_for_device, &t);
   CHECK_EQ(failures, 0);
-  let_go(&t);
+  release_things(&t);
 }
 
 PX_TEST(the_message_names_the_op_and_the_stream) {
@@ -129,13 +129,13 @@ PX_TEST(the_message_names_the_op_and_the_stream) {
   CHECK(strstr(px_error_last()->message, "on the default stream of cuda:0"));
   px_error_clear();
   px_release(y);
-  let_go(&t);
+  release_things(&t);
 }
 
-// ---- at the end of the program
+// ---- at process exit
 
-// Runs a program, whose standard error goes to `text`; gives its exit status.
-static int status_of(void (*program)(void), char *text, size_t room) {
+// Runs a program with its standard error captured in `text`. Returns its exit status.
+static int status_of(void (*program)(void), char *text, size_t capacity) {
   int pipe_ends[2], status;
   size_t length = 0;
   CHECK(!pipe(pipe_ends) && !fflush(NULL));
@@ -148,34 +148,34 @@ static int status_of(void (*program)(void), char *text, size_t room) {
     exit(0);
   }
   close(pipe_ends[1]);
-  for (ssize_t n; (n = read(pipe_ends[0], text + length, room - 1 - length)) > 0;)
+  for (ssize_t n; (n = read(pipe_ends[0], text + length, capacity - 1 - length)) > 0;)
     length += (size_t)n;
   text[length] = 0;
   close(pipe_ends[0]);
   CHECK(waitpid(child, &status, 0) == child);
   return status;
 }
-static void ends_without_waiting(void) {
+static void exit_without_waiting(void) {
   things t = prepare();
   px_tensor *y = NULL;
   OK(call_index_select(&y, &t));
   px_release(y);
-  let_go(&t);
+  release_things(&t);
 }
-static void waits_before_it_ends(void) {
-  ends_without_waiting();
+static void wait_before_exit(void) {
+  exit_without_waiting();
   CHECK_EQ(px_device_synchronize(0), PX_INDEX);
 }
-PX_TEST(a_fault_that_no_call_waited_for_is_said_at_the_end) {
+PX_TEST(an_unraised_fault_is_reported_at_exit) {
   char text[4096];
-  CHECK_EQ(status_of(ends_without_waiting, text, sizeof text), 0);
+  CHECK_EQ(status_of(exit_without_waiting, text, sizeof text), 0);
   CHECK(strstr(text, "ended before a call waited for this error: IndexError: " RANGE("9")));
   CHECK(strstr(text, "It was reported by index_select"));
-  CHECK_EQ(status_of(waits_before_it_ends, text, sizeof text), 0);
+  CHECK_EQ(status_of(wait_before_exit, text, sizeof text), 0);
   CHECK_TEXT(text, "");
 }
 
-// ---- every call that waits raises
+// ---- all synchronizing calls raise
 
 static px_status wait_for_stream(px_tensor *x) {
   px_stream *s;
@@ -206,13 +206,13 @@ static px_status wait_for_copy(px_tensor *x) {
   PX_SCOPED(px_tensor) here = NULL;
   return px_to(&here, x, PX_DTYPE_NONE, px_cpu(), false, false);
 }
-PX_TEST(every_call_that_waits_raises) {
-  static const waits all[] = {wait_for_device, wait_for_stream, wait_for_event,
-                              wait_for_read,   wait_for_item,   wait_for_copy};
+PX_TEST(every_synchronizing_call_raises) {
+  static const wait_fn all[] = {wait_for_device, wait_for_stream, wait_for_event,
+                                wait_for_read,   wait_for_item,   wait_for_copy};
   things t = prepare();
   for (int i = 0; i < 6; i++) check_row(0, all[i], &t);
   CHECK_EQ(failures, 0);
-  let_go(&t);
+  release_things(&t);
 }
 
 PX_TEST(with_launch_blocking_the_call_itself_fails) {
@@ -223,10 +223,10 @@ PX_TEST(with_launch_blocking_the_call_itself_fails) {
     FAILS(rows[i].call(&y, &t), PX_INDEX, rows[i].text);
     CHECK(!y);
   }
-  let_go(&t);
+  release_things(&t);
 }
 
-// ---- in a backward pass, and on another stream
+// ---- in a backward pass and on another stream
 
 PX_TEST(a_bad_target_is_raised_before_the_gradients_are_read) {
   things t = prepare();
@@ -237,12 +237,12 @@ PX_TEST(a_bad_target_is_raised_before_the_gradients_are_read) {
   if (!status) status = px_device_synchronize(0);
   CHECK_EQ(status, PX_INDEX);
   px_error_clear();
-  if (px_device_synchronize(0)) px_error_clear();  // the backward kernel meets the target too
+  if (px_device_synchronize(0)) px_error_clear();  // the backward kernel finds the bad target, too
   check_alive(&t);
-  let_go(&t);
+  release_things(&t);
 }
 
-PX_TEST(a_fault_on_a_stream_is_raised_by_who_waits_for_the_device) {
+PX_TEST(a_fault_on_a_stream_is_raised_by_device_synchronize) {
   things t = prepare();
   PX_SCOPED(px_stream) s = NULL;
   px_tensor *y = NULL;
@@ -256,20 +256,20 @@ PX_TEST(a_fault_on_a_stream_is_raised_by_who_waits_for_the_device) {
   px_error_clear();
   px_release(y);
   check_alive(&t);
-  let_go(&t);
+  release_things(&t);
 }
 
-PX_TEST(of_many_bad_indices_one_is_named) {
+PX_TEST(one_of_many_invalid_indices_is_named) {
   enum { N = 100000 };
   arrange();
-  PX_SCOPED(px_tensor) x = there_take(pattern(PX_FLOAT32, S(1000)));
+  PX_SCOPED(px_tensor) x = to_device_take(pattern(PX_FLOAT32, S(1000)));
   PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   px_tensor *here = NULL;
   OK(px_tensor_empty(&here, 1, (int64_t[]){N}, PX_INT64, px_cpu()));
   int64_t *at = px_tensor_data(here);
   for (int64_t i = 0; i < N; i++) at[i] = i % 3 == 1 ? 1000 + i : i % 1000;
-  index = there_take(here);
+  index = to_device_take(here);
   px_status status = px_index_select(&y, x, 0, index);
   if (!status) status = px_device_synchronize(0);
   CHECK_EQ(status, PX_INDEX);
@@ -280,10 +280,10 @@ PX_TEST(of_many_bad_indices_one_is_named) {
   OK(px_device_synchronize(0));
 }
 
-static void pools_with_place(double place, bool good) {
-  PX_SCOPED(px_tensor) plane = there_take(made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4)));
-  PX_SCOPED(px_tensor) small = there_take(made(PX_FLOAT32, S(1, 1, 1, 1), VALUES(5)));
-  PX_SCOPED(px_tensor) at = there_take(made(PX_INT64, S(1, 1, 1, 1), VALUES(place)));
+static void unpool_at(double index_value, bool good) {
+  PX_SCOPED(px_tensor) plane = to_device_take(made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4)));
+  PX_SCOPED(px_tensor) small = to_device_take(made(PX_FLOAT32, S(1, 1, 1, 1), VALUES(5)));
+  PX_SCOPED(px_tensor) at = to_device_take(made(PX_INT64, S(1, 1, 1, 1), VALUES(index_value)));
   for (int i = 0; i < 2; i++) {
     px_tensor *y = NULL;
     px_status status = i ? HIDDEN(max_pool2d_backward, (&y), PX_T(small), PX_T(at),
@@ -292,25 +292,25 @@ static void pools_with_place(double place, bool good) {
     if (!status) status = px_device_synchronize(0);
     CHECK_EQ(status, good ? PX_OK : PX_INDEX);
     char text[64];
-    snprintf(text, sizeof text, "index %.0f, size 4", place);
+    snprintf(text, sizeof text, "index %.0f, size 4", index_value);
     CHECK(good || strstr(px_error_last()->message, text));
     px_error_clear();
     px_release(y);
   }
 }
 
-PX_TEST(places_outside_of_a_plane_are_reported) {
+PX_TEST(pooling_indices_outside_the_plane_are_reported) {
   arrange();
-  pools_with_place(3, true);
-  pools_with_place(4, false);
-  pools_with_place(-1, false);
+  unpool_at(3, true);
+  unpool_at(4, false);
+  unpool_at(-1, false);
 }
 
 // ---- other faults
 
-PX_TEST(probabilities_that_are_none_are_reported) {
+PX_TEST(invalid_probabilities_are_reported) {
   arrange();
-  PX_SCOPED(px_tensor) p = there_take(made(PX_FLOAT32, S(3), VALUES(0.5, 1.5, 0)));
+  PX_SCOPED(px_tensor) p = to_device_take(made(PX_FLOAT32, S(3), VALUES(0.5, 1.5, 0)));
   px_tensor *y = NULL;
   px_status status = px_bernoulli(&y, p, NULL);
   if (!status) status = px_device_synchronize(0);
@@ -321,9 +321,9 @@ PX_TEST(probabilities_that_are_none_are_reported) {
   px_release(y);
 }
 
-static void cross_entropy_of_chances(double input, double target, const char *text) {
-  PX_SCOPED(px_tensor) x = there_take(made(PX_FLOAT32, S(2), VALUES(input, 0.5)));
-  PX_SCOPED(px_tensor) t = there_take(made(PX_FLOAT32, S(2), VALUES(0, target)));
+static void check_binary_cross_entropy(double input, double target, const char *text) {
+  PX_SCOPED(px_tensor) x = to_device_take(made(PX_FLOAT32, S(2), VALUES(input, 0.5)));
+  PX_SCOPED(px_tensor) t = to_device_take(made(PX_FLOAT32, S(2), VALUES(0, target)));
   PX_SCOPED(px_tensor) y = NULL;
   px_status status = px_binary_cross_entropy(&y, x, t, NULL, "mean");
   if (!status) status = px_device_synchronize(0);
@@ -332,10 +332,10 @@ static void cross_entropy_of_chances(double input, double target, const char *te
   px_error_clear();
   OK(px_device_synchronize(0));
 }
-PX_TEST(a_binary_cross_entropy_of_what_are_no_probabilities_is_reported) {
+PX_TEST(binary_cross_entropy_reports_invalid_probabilities) {
   arrange();
-  cross_entropy_of_chances(1.5, 1, "all elements of input should be between 0 and 1");
-  cross_entropy_of_chances(-0.5, 1, "all elements of input should be between 0 and 1");
-  cross_entropy_of_chances(NAN, 1, "all elements of input should be between 0 and 1");
-  cross_entropy_of_chances(0.5, 2, "all elements of target should be between 0 and 1");
+  check_binary_cross_entropy(1.5, 1, "all elements of input should be between 0 and 1");
+  check_binary_cross_entropy(-0.5, 1, "all elements of input should be between 0 and 1");
+  check_binary_cross_entropy(NAN, 1, "all elements of input should be between 0 and 1");
+  check_binary_cross_entropy(0.5, 2, "all elements of target should be between 0 and 1");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of other libraries on streams: it gets addresses, is ordered, and keeps its memory in use.
+// Work of other libraries on streams: native handles and addresses, ordering, and lifetime of
+// memory.
 #include <semaphore.h>
 
 #include "phlox/phlox.h"
@@ -12,7 +13,7 @@ static void wait_at_gate(void *unused) {
   }
 }
 
-static px_stream *stopped_stream(void) {
+static px_stream *blocked_stream(void) {
   px_stream *out;
   setenv("PHLOX_BACKENDS", "sim", 1);
   setenv("PHLOX_SIM_DEVICES", "2", 1);
@@ -41,8 +42,8 @@ static px_status note(void *native, void *const *addresses, void *context) {
   return PX_OK;
 }
 
-PX_TEST(what_another_library_queues_keeps_its_memory_in_use) {
-  PX_SCOPED(px_stream) stream = stopped_stream();
+PX_TEST(external_work_keeps_its_memory_in_use) {
+  PX_SCOPED(px_stream) stream = blocked_stream();
   PX_SCOPED(px_tensor) x = tensor_on(0);
   px_tensor *y = tensor_on(0), *both[] = {x, y};
   seen s = {0};
@@ -58,21 +59,22 @@ PX_TEST(what_another_library_queues_keeps_its_memory_in_use) {
   CHECK(px_tensor_data(again) == s.addresses[1]);
 }
 
-PX_TEST(it_fails_as_the_library_does_and_wants_tensors_of_the_device) {
-  PX_SCOPED(px_stream) stream = stopped_stream();
+PX_TEST(external_work_returns_its_status_and_requires_one_device) {
+  PX_SCOPED(px_stream) stream = blocked_stream();
   PX_SCOPED(px_tensor) x = tensor_on(0);
-  PX_SCOPED(px_tensor) far = tensor_on(1);
-  px_tensor *both[] = {x, far}, *same[] = {x, x};
+  PX_SCOPED(px_tensor) on_other_device = tensor_on(1);
+  px_tensor *both[] = {x, on_other_device}, *same[] = {x, x};
   seen s = {.status = PX_NOMEM};
-  FAILS(px_stream_queue(stream, "theirs", both, 2, 1, note, &s), PX_VALUE, "on the device of the stream");
+  FAILS(px_stream_queue(stream, "theirs", both, 2, 1, note, &s), PX_VALUE,
+        "on the device of the stream");
   CHECK(!s.native);
   FAILS(px_stream_queue(stream, "theirs", same, 2, 1, note, &s), PX_NOMEM, "the library said no");
   sem_post(&gate);
   OK(px_stream_synchronize(stream));
 }
 
-PX_TEST(an_event_is_reached_or_not_whoever_waits) {
-  PX_SCOPED(px_stream) stream = stopped_stream();
+PX_TEST(reached_reports_an_event_without_waiting) {
+  PX_SCOPED(px_stream) stream = blocked_stream();
   PX_SCOPED(px_event) event = NULL;
   OK(px_event_new(&event, 0));
   CHECK(px_event_query_nolock(event));

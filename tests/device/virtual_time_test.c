@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual time of simulated devices: it follows from the work and from a machine's figures, and is
-// the same each time; what profiles say of it.
+// Virtual time of simulated devices: determined by the work and the machine file, and reproducible;
+// profiles of it.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,8 +20,8 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-// A machine with round figures: a kernel takes 1000 ns, and 1 ns for each 1000 operations or 100
-// bytes; a copy 500 ns, and 1 ns for each 10 bytes.
+// A machine with round figures: a kernel takes 1000 ns, plus 1 ns for each 1000 operations or 100
+// bytes. A copy takes 500 ns, plus 1 ns for each 10 bytes.
 static void simulate(const char *mode, const char *figures) {
   const char *path = in_folder("machine");
   FILE *file = fopen(path, "w");
@@ -51,7 +51,7 @@ static int64_t device_time(void) {
   return time;
 }
 
-// What a product of n x n matrices takes.
+// Returns the time of a product of n x n matrices.
 static int64_t product_time(int n, px_dtype dtype) {
   PX_SCOPED(px_tensor) x = zeros(n, dtype);
   PX_SCOPED(px_tensor) y = NULL;
@@ -60,13 +60,13 @@ static int64_t product_time(int n, px_dtype dtype) {
   return device_time() - before;
 }
 
-PX_TEST(a_product_takes_the_time_of_its_operations) {
+PX_TEST(a_product_takes_time_by_operations) {
   simulate("schedule", round_figures);
   CHECK_EQ(product_time(100, PX_FLOAT32), 1000 + 2000);
   CHECK_EQ(product_time(100, PX_FLOAT64), 1000 + 4000);
 }
 
-PX_TEST(an_elementwise_op_takes_the_time_of_its_bytes) {
+PX_TEST(an_elementwise_op_takes_time_by_bytes) {
   simulate("schedule", round_figures);
   PX_SCOPED(px_tensor) x = zeros(100, PX_FLOAT32);
   PX_SCOPED(px_tensor) row = NULL;
@@ -79,11 +79,11 @@ PX_TEST(an_elementwise_op_takes_the_time_of_its_bytes) {
   OK(px_select(&row, x, 0, 0));
   OK(px_expand(&wide, row, (int64_t[]){100, 100}, 2));
   before = device_time();
-  OK(px_neg(&z, wide));  // what is read many times counts once
+  OK(px_neg(&z, wide));  // repeated reads of an element count once
   CHECK_EQ(device_time() - before, 1000 + (40000 + 400) / 100);
 }
 
-// What the device takes for a convolution of an image whose channels lie side by side, or do not.
+// Returns the device time of a convolution in the given layout, and the host time.
 static int64_t convolution_time(const char *layout, int64_t *host) {
   const int64_t one[] = {1, 1}, none[] = {0, 0};
   PX_SCOPED(px_tensor) plain = NULL;
@@ -105,19 +105,19 @@ static int64_t convolution_time(const char *layout, int64_t *host) {
   return device_time() - before;
 }
 
-PX_TEST(a_convolution_has_a_plan_and_the_layout_that_it_takes) {
+PX_TEST(a_convolution_pays_for_its_plan_and_layout_conversion) {
   int64_t host;
   simulate("schedule",
            "issue_ns = 100\nplan_ns = 70\nkernel_ns = 1000\nmemory = 100G\n"
            "bfloat16 = 0.5T\nconvolution = 0.5\n");
   CHECK_EQ(convolution_time("channels_last", &host), 1000 + 2 * 10 * 10000 / 250);
   CHECK_EQ(host, 170);
-  // Input and output of 20,000 bytes are read and written once more.
+  // Converting the layout reads and writes input and output, 20,000 bytes each, once more.
   CHECK_EQ(convolution_time("contiguous_format", &host), 1000 + 800 + 4 * 20000 / 100);
   CHECK_EQ(host, 170);
 }
 
-PX_TEST(a_replay_is_issued_as_one) {
+PX_TEST(a_replay_has_one_issue_cost) {
   simulate("schedule", round_figures);
   PX_SCOPED(px_graph) graph = NULL;
   PX_SCOPED(px_stream) side = NULL;
@@ -137,7 +137,7 @@ PX_TEST(a_replay_is_issued_as_one) {
   CHECK_EQ(ended - began, 100);
 }
 
-PX_TEST(events_and_streams_give_virtual_time) {
+PX_TEST(events_and_streams_report_virtual_time) {
   simulate("schedule", round_figures);
   PX_SCOPED(px_tensor) x = zeros(100, PX_FLOAT32);
   PX_SCOPED(px_tensor) y = NULL;
@@ -155,52 +155,53 @@ PX_TEST(events_and_streams_give_virtual_time) {
   OK(px_event_record(end, stream));
   OK(px_time_host(&host));
   OK(px_time_stream(&done, stream));
-  CHECK_EQ(done - host, 2900);  // the host has taken 100 for the launch
+  CHECK_EQ(done - host, 2900);  // the host took 100 for the launch
   OK(px_time_host(&host));
-  CHECK_EQ(host, done);  // it has waited
+  CHECK_EQ(host, done);  // the host has waited
   OK(px_event_elapsed(&ms, begin, end));
   CHECK(ms > 0.00299 && ms < 0.00301);
 }
 
-// How long after a product of device 0 a kernel ends that waits for it on a stream of `device`.
-static int64_t behind_a_wait(int device) {
+// Returns the time from the end of a product on device 0 to the end of a waiting kernel on
+// `device`.
+static int64_t time_after_wait(int device) {
   PX_SCOPED(px_tensor) x = zeros(100, PX_FLOAT32);
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) z = NULL;
-  PX_SCOPED(px_stream) aside = NULL;
+  PX_SCOPED(px_stream) waiting_stream = NULL;
   px_stream *home, *before;
   int64_t size = 1, done, end;
   OK(px_tensor_empty(&z, 1, &size, PX_FLOAT32, px_cuda(device)));
   OK(px_zero_(z));
   OK(px_stream_current(&home, px_cuda(0)));
   OK(px_stream_current(&before, px_cuda(device)));
-  OK(px_stream_new(&aside, px_cuda(device), 0));
+  OK(px_stream_new(&waiting_stream, px_cuda(device), 0));
   OK(px_device_synchronize(device));
   OK(px_mm(&y, x, x));
-  OK(px_stream_wait_stream(aside, home));
-  OK(px_stream_set_current(aside));
+  OK(px_stream_wait_stream(waiting_stream, home));
+  OK(px_stream_set_current(waiting_stream));
   OK(px_neg_(z));
   OK(px_stream_set_current(before));
-  OK(px_time_stream(&end, aside));
+  OK(px_time_stream(&end, waiting_stream));
   OK(px_time_stream(&done, home));
   return end - done;
 }
 
-PX_TEST(a_stream_goes_on_some_time_after_what_it_waited_for) {
+PX_TEST(a_wait_has_a_latency) {
   simulate("schedule",
            "issue_ns = 10\nkernel_ns = 1000\nfloat32 = 1T\nmemory = 100T\nwait_ns = 30\n"
            "peer_wait_ns = 700\n");
-  CHECK_EQ(behind_a_wait(0), 30 + 1000);
-  CHECK_EQ(behind_a_wait(1), 700 + 1000);
+  CHECK_EQ(time_after_wait(0), 30 + 1000);
+  CHECK_EQ(time_after_wait(1), 700 + 1000);
 }
 
-// Copies from page-locked memory beside products, on two streams; gives the end.
-static int64_t copy_beside_products(bool profiled, px_profile **profile) {
+// Copies from page-locked memory during products on another stream. Returns the end time.
+static int64_t copy_during_products(bool profiled, px_profile **profile) {
   PX_SCOPED(px_tensor) source = NULL;
   PX_SCOPED(px_tensor) target = NULL;
   PX_SCOPED(px_tensor) x = zeros(200, PX_FLOAT32);
   PX_SCOPED(px_tensor) y = NULL;
-  PX_SCOPED(px_stream) aside = NULL;
+  PX_SCOPED(px_stream) waiting_stream = NULL;
   px_stream *home;
   int64_t size = 20000, part;
   OK(px_tensor_empty(&source, 1, &size, PX_FLOAT32, px_cpu()));
@@ -209,12 +210,12 @@ static int64_t copy_beside_products(bool profiled, px_profile **profile) {
   OK(px_pin_memory(&pinned, source));
   OK(px_tensor_empty(&target, 1, &size, PX_FLOAT32, px_cuda(0)));
   OK(px_stream_current(&home, px_cuda(0)));
-  OK(px_stream_new(&aside, px_cuda(0), 0));
+  OK(px_stream_new(&waiting_stream, px_cuda(0), 0));
   OK(px_device_synchronize(0));
   px_profile_options all = {.host = true, .devices = true, .memory = true, .flops = true};
   if (profiled) OK(px_profile_start(&all));
   part = px_profile_enter(PX_PROFILE_RANGE, "ProfilerStep#0");
-  OK(px_stream_set_current(aside));
+  OK(px_stream_set_current(waiting_stream));
   OK(px_copy_(target, pinned, true));
   OK(px_stream_set_current(home));
   OK(px_mm(&y, x, x));
@@ -224,12 +225,12 @@ static int64_t copy_beside_products(bool profiled, px_profile **profile) {
   return end;
 }
 
-PX_TEST(a_profile_changes_no_time_and_adds_up) {
+PX_TEST(a_profile_is_free_and_adds_up) {
   simulate("schedule", round_figures);
   px_profile *profile = NULL;
-  int64_t start = device_time(), plain = copy_beside_products(false, NULL) - start;
+  int64_t start = device_time(), plain = copy_during_products(false, NULL) - start;
   start = device_time();
-  CHECK_EQ(copy_beside_products(true, &profile) - start, plain);
+  CHECK_EQ(copy_during_products(true, &profile) - start, plain);
   px_profile_summary s;
   OK(px_profile_summarize(&s, profile, px_cuda(0)));
   CHECK_EQ(s.copies, 500 + 8000);
@@ -249,25 +250,25 @@ PX_TEST(a_profile_changes_no_time_and_adds_up) {
   px_profile_free(profile);
 }
 
-static void read_all(const char *path, char *text, size_t room) {
+static void read_file(const char *path, char *text, size_t capacity) {
   FILE *file = fopen(path, "r");
   CHECK(file);
-  text[fread(text, 1, room - 1, file)] = 0;
+  text[fread(text, 1, capacity - 1, file)] = 0;
   fclose(file);
 }
 
-PX_TEST(a_profile_is_told_and_drawn) {
+PX_TEST(a_profile_is_tabulated_and_drawn) {
   simulate("schedule", round_figures);
   static char picture[1 << 16];
   px_profile *profile = NULL;
   char *table = NULL;
-  copy_beside_products(true, &profile);
+  copy_during_products(true, &profile);
   OK(px_profile_table(&table, profile));
   CHECK(strstr(table, "ProfilerStep#0"));
   CHECK(strstr(table, "0.017      0.017      0.017      0.009        0.000      0.008"));
   px_free(table);
   OK(px_profile_draw(profile, in_folder("picture.svg")));
-  read_all(in_folder("picture.svg"), picture, sizeof picture);
+  read_file(in_folder("picture.svg"), picture, sizeof picture);
   CHECK(strstr(picture, "<title>copy, 8.5 us</title>"));
   CHECK(strstr(picture, "stroke='#d62728'><title>mm, 17 us</title>"));
   CHECK(strstr(picture, "cuda:0 stream 0</text>") && strstr(picture, "device memory"));
@@ -275,7 +276,7 @@ PX_TEST(a_profile_is_told_and_drawn) {
   px_profile_free(profile);
 }
 
-// All events of a profile as a trace, to be freed.
+// Returns all events of a profile as a trace, owned by the caller.
 static px_status trace(char **out, px_profile *profile) {
   px_profile_event events[64];
   int64_t count = 0;
@@ -286,7 +287,7 @@ PX_TEST(a_profile_is_traced) {
   simulate("schedule", round_figures);
   px_profile *profile = NULL;
   char *text = NULL;
-  copy_beside_products(true, &profile);
+  copy_during_products(true, &profile);
   OK(trace(&text, profile));
   CHECK(!strncmp(text, "{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"run\": 7, ", 54));
   CHECK(strstr(text, "\"pid\": 0, \"tid\": 0, \"cat\": \"kernel\", \"name\": \"mm\""));
@@ -296,7 +297,7 @@ PX_TEST(a_profile_is_traced) {
   px_profile_free(profile);
 }
 
-PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
+PX_TEST(a_trace_escapes_names_and_requires_parents_first) {
   px_profile_event e = {.kind = PX_PROFILE_RANGE, .name = "a\"b\\\n", .shapes = "", .parent = -1};
   char *text = NULL;
   e.device = px_cpu();
@@ -318,7 +319,7 @@ PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
 static px_status draw(px_profile *profile) {
   return px_profile_draw(profile, in_folder("picture.svg"));
 }
-static px_status tell(px_profile *profile) {
+static px_status write_table(px_profile *profile) {
   char *table = NULL;
   px_status status = px_profile_table(&table, profile);
   px_free(table);
@@ -335,24 +336,24 @@ static px_status summarize(px_profile *profile) {
   return px_profile_summarize(&s, profile, px_cuda(0));
 }
 
-// Each passage of the point fails once; then there is one that succeeds.
+// Fails each passage of the point once, until a call succeeds.
 static int fail_each(const char *point, px_status (*call)(px_profile *), px_profile *profile) {
   int n = 0;
-  for (bool met = true; met;) {
+  for (bool reached = true; reached;) {
     OK(px_fault_arm(point, ++n, false));
     px_status status = call(profile);
-    met = px_fault_seen(point) >= n;
+    reached = px_fault_seen(point) >= n;
     px_fault_disarm_all();
-    CHECK((status != PX_OK) == met);
+    CHECK((status != PX_OK) == reached);
   }
   return n - 1;
 }
-PX_TEST(what_a_profile_says_fails_without_memory_and_files) {
+PX_TEST(profile_output_fails_without_memory_or_files) {
   simulate("schedule", round_figures);
   px_profile *profile = NULL;
-  copy_beside_products(true, &profile);
+  copy_during_products(true, &profile);
   CHECK(fail_each("alloc", summarize, profile) == 2);
-  CHECK(fail_each("alloc", tell, profile) >= 3);
+  CHECK(fail_each("alloc", write_table, profile) >= 3);
   CHECK(fail_each("alloc", draw, profile) == 4);
   CHECK(fail_each("alloc", write_trace, profile) >= 3);
   CHECK(fail_each("file", draw, profile) == 1);
@@ -368,7 +369,7 @@ PX_TEST(an_empty_profile_has_nothing_to_draw) {
   px_profile_free(profile);
 }
 
-PX_TEST(devices_with_threads_have_real_time) {
+PX_TEST(devices_in_mode_threads_have_real_time) {
   simulate("threads", "");
   int64_t time;
   FAILS(px_time_host(&time), PX_RUNTIME, "the time of these devices is real");
@@ -379,19 +380,19 @@ static void refuse(const char *figures, const char *text) {
   simulate("schedule", figures);
   FAILS(px_device_synchronize(0), PX_VALUE, text);
 }
-PX_TEST(a_figure_that_no_machine_has_is_refused) {
+PX_TEST(unknown_figures_are_refused) {
   refuse("memory = 1T\nspeed = 3\n", "machine:2: a machine has no figure 'speed'");
 }
-PX_TEST(a_figure_that_is_no_number_is_refused) {
+PX_TEST(non_numeric_figures_are_refused) {
   refuse("memory = fast\n", "machine:1: expected `name = number`");
 }
-PX_TEST(a_machine_that_is_not_there_is_refused) {
+PX_TEST(a_missing_machine_file_is_refused) {
   simulate("schedule", "");
   setenv("PHLOX_SIM_MACHINE", "/nowhere/machine", 1);
   FAILS(px_device_synchronize(0), PX_VALUE, "PHLOX_SIM_MACHINE must be a file of figures");
 }
 
-// Peers are near; devices that are none go by the host.
+// Peers are close; other devices copy through the host.
 static int64_t peer_copy_time(void) {
   PX_SCOPED(px_tensor) x = zeros(50, PX_FLOAT32);
   PX_SCOPED(px_tensor) y = NULL;
@@ -404,7 +405,7 @@ static int64_t peer_copy_time(void) {
   OK(px_time_device(&other, px_cuda(1)));
   return (other > after ? other : after) - before;
 }
-PX_TEST(copies_between_peers_take_the_time_of_their_link) {
+PX_TEST(peer_copies_take_time_by_link) {
   simulate("schedule", round_figures);
   CHECK_EQ(peer_copy_time(), 500 + 1000);
 }

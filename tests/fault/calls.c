@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls beside those of training (tests/fault/training.c) when things fail: each row is a piece of
-// work, run on the CPU and on simulated devices with every fault point failing at each passage.
+// Fault injection for calls outside of training (tests/fault/training.c). Each row is a piece of
+// work, run on the CPU and on simulated devices. Each fault point fails at each passage.
 #include "faults.h"
 #include "ops/hidden.h"
 
 // ---- helpers
 
-// Numbers 1 to n on the job's device, in a shape of two dimensions.
+// Numbers 1 to n on the job's device, as a matrix.
 static px_status numbers(px_tensor **out, const job *j, int64_t rows, int64_t columns, bool grad) {
   float values[64];
   PX_SCOPED(px_tensor) made = NULL;
@@ -17,41 +17,41 @@ static px_status numbers(px_tensor **out, const job *j, int64_t rows, int64_t co
   return PX_OK;
 }
 
-static px_status places(px_tensor **out, const job *j, int64_t count, const int64_t *values) {
+static px_status indices(px_tensor **out, const job *j, int64_t count, const int64_t *values) {
   return px_tensor_from_data(out, values, 1, &count, PX_INT64, j->device);
 }
 
-static px_status tell_all(job *j, const px_list *list) {
-  for (int64_t i = 0; i < px_list_size(list); i++) PX_TRY(tell(j, px_list_get(list, i)));
+static px_status add_all_to_loss(job *j, const px_list *list) {
+  for (int64_t i = 0; i < px_list_size(list); i++) PX_TRY(add_to_loss(j, px_list_get(list, i)));
   return PX_OK;
 }
 
-// ---- the work
+// ---- the rows
 
-// More than fit a tensor without memory for them.
+// More dimensions than a tensor stores inline.
 static px_status dimensions(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) many = NULL;
   PX_SCOPED(px_tensor) back = NULL;
-  PX_SCOPED(px_tensor) given = NULL;
+  PX_SCOPED(px_tensor) preallocated = NULL;
   PX_SCOPED(px_tensor) grown = NULL;
-  int64_t sizes[20], turned[20];
-  for (int d = 0; d < 20; d++) sizes[d] = d % 5 ? 1 : 2, turned[d] = 19 - d;
+  int64_t sizes[20], permutation[20];
+  for (int d = 0; d < 20; d++) sizes[d] = d % 5 ? 1 : 2, permutation[d] = 19 - d;
   PX_TRY(numbers(&x, j, 4, 4, false));
   PX_TRY(px_reshape(&many, x, sizes, 20));
-  PX_TRY(px_permute(&back, many, turned, 20));
-  PX_TRY(numbers(&given, j, 2, 2, false));
-  PX_TRY(px_tensor_set_data(given, back));
-  PX_TRY(px_neg_(given));
-  PX_TRY(tell(j, given));
+  PX_TRY(px_permute(&back, many, permutation, 20));
+  PX_TRY(numbers(&preallocated, j, 2, 2, false));
+  PX_TRY(px_tensor_set_data(preallocated, back));
+  PX_TRY(px_neg_(preallocated));
+  PX_TRY(add_to_loss(j, preallocated));
   PX_TRY(numbers(&grown, j, 2, 2, false));
   PX_TRY(px_tensor_resize(grown, 9, (int64_t[]){1, 1, 1, 1, 1, 1, 1, 2, 2}));
-  return tell(j, grown);
+  return add_to_loss(j, grown);
 }
 
 static px_status views(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permutation = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) row = NULL;
@@ -59,21 +59,21 @@ static px_status views(job *j) {
   PX_SCOPED(px_list) rows = NULL;
   PX_SCOPED(px_list) pieces = NULL;
   PX_TRY(numbers(&x, j, 4, 6, false));
-  PX_TRY(px_transpose(&turned, x, 0, 1));
-  PX_TRY(px_reshape(&flat, turned, (int64_t[]){24}, 1));
+  PX_TRY(px_transpose(&permutation, x, 0, 1));
+  PX_TRY(px_reshape(&flat, permutation, (int64_t[]){24}, 1));
   PX_TRY(px_narrow(&part, x, 1, 1, 3));
   PX_TRY(px_select(&row, x, 0, 2));
   PX_TRY(px_expand(&wide, row, (int64_t[]){5, 6}, 2));
   PX_TRY(px_unbind(&rows, x, 0));
-  PX_TRY(px_split(&pieces, turned, 4, 0));
+  PX_TRY(px_split(&pieces, permutation, 4, 0));
   PX_TRY(px_neg_(part));
-  PX_TRY(tell(j, flat));
-  PX_TRY(tell(j, wide));
-  PX_TRY(tell_all(j, rows));
-  return tell_all(j, pieces);
+  PX_TRY(add_to_loss(j, flat));
+  PX_TRY(add_to_loss(j, wide));
+  PX_TRY(add_all_to_loss(j, rows));
+  return add_all_to_loss(j, pieces);
 }
 
-// A packed batch through two directions of an LSTM, and back.
+// A packed batch through a bidirectional LSTM, and backward.
 static px_status recurrent(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) w = NULL;
@@ -93,12 +93,12 @@ static px_status recurrent(job *j) {
   PX_TRY(px_lstm_packed(&output, &h_n, &c_n, x, sizes, hx, 2, params, 4, false, 1, 0, true, true));
   PX_TRY(px_sum_all(&sum, c_n, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, output));
-  PX_TRY(tell(j, px_tensor_grad(w)));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, output));
+  PX_TRY(add_to_loss(j, px_tensor_grad(w)));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
-// Attention with a history that is gone back through twice.
+// Attention with two backward passes over one graph.
 static px_status attention(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) output = NULL;
@@ -112,12 +112,12 @@ static px_status attention(job *j) {
   PX_TRY(px_sum_all(&total, grad, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &total, NULL, true, false));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, output));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, output));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
-// A net that no library takes as a whole is run by layers, and once more to go back.
-static px_status recurrent_whole(job *j) {
+// Nets without a library implementation run layer by layer, and again in backward.
+static px_status recurrent_library(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) w = NULL;
   PX_SCOPED(px_tensor) first = NULL;
@@ -129,17 +129,17 @@ static px_status recurrent_whole(job *j) {
   PX_TRY(numbers(&first, j, 2, 2, false));
   PX_TRY(px_view(&h, first, (int64_t[]){1, 2, 2}, 3));
   px_tensor *params[] = {w, w};
-  PX_TRY(HIDDEN(recurrent_whole, (&output), PX_T(x), PX_T(h), PX_NONE(), PX_TS(params, 2),
+  PX_TRY(HIDDEN(recurrent_library, (&output), PX_T(x), PX_T(h), PX_NONE(), PX_TS(params, 2),
                 PX_NONE(), PX_TX("gru"), PX_B(false), PX_I(1), PX_B(false), PX_B(true),
                 PX_B(true)));
   PX_TRY(px_sum_all(&sum, output, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, px_tensor_grad(w)));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, px_tensor_grad(w)));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
-// A view of a tensor with a history is changed in place: its history is brought up to date.
-static px_status views_with_history(job *j) {
+// An in-place write to a view of a non-leaf rebases the graph.
+static px_status inplace_on_views(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) part = NULL;
@@ -153,7 +153,7 @@ static px_status views_with_history(job *j) {
   PX_TRY(px_tanh_(part));
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status indexing(job *j) {
@@ -167,7 +167,7 @@ static px_status indexing(job *j) {
   PX_SCOPED(px_tensor) index = NULL;
   int64_t first = 0;
   PX_TRY(numbers(&x, j, 4, 3, false));
-  PX_TRY(places(&rows, j, 3, (int64_t[]){3, 0, 2}));
+  PX_TRY(indices(&rows, j, 3, (int64_t[]){3, 0, 2}));
   PX_TRY(px_index(&taken, x, &rows, 1, &first, 1));
   PX_TRY(px_index_put_(x, &rows, 1, &first, 1, taken, true));
   PX_TRY(px_gt_scalar(&mask, x, px_int(5)));
@@ -177,9 +177,9 @@ static px_status indexing(job *j) {
   PX_TRY(px_gather(&gathered, x, 0, index, false));
   PX_TRY(px_scatter_(x, 0, index, gathered));
   PX_TRY(px_masked_fill_(x, mask, px_int(1)));
-  PX_TRY(tell(j, chosen));
-  PX_TRY(tell(j, where));
-  return tell(j, x);
+  PX_TRY(add_to_loss(j, chosen));
+  PX_TRY(add_to_loss(j, where));
+  return add_to_loss(j, x);
 }
 
 static px_status gradients_of_indexing(job *j) {
@@ -192,17 +192,17 @@ static px_status gradients_of_indexing(job *j) {
   PX_SCOPED(px_tensor) b = NULL;
   int64_t first = 0;
   PX_TRY(numbers(&x, j, 4, 3, true));
-  PX_TRY(places(&rows, j, 3, (int64_t[]){3, 0, 3}));
+  PX_TRY(indices(&rows, j, 3, (int64_t[]){3, 0, 3}));
   PX_TRY(px_gt_scalar(&mask, x, px_int(5)));
   PX_TRY(px_index(&taken, x, &rows, 1, &first, 1));
   PX_TRY(px_masked_select(&chosen, x, mask));
   PX_TRY(px_sum_all(&a, taken, PX_DTYPE_NONE));
   PX_TRY(px_sum_all(&b, chosen, PX_DTYPE_NONE));
   PX_TRY(px_backward(2, (px_tensor *[]){a, b}, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
-// Decompositions, what is solved by them, and gradients of both.
+// Decompositions, solvers, and the gradients of both.
 static px_status matrices(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) solved = NULL;
@@ -221,7 +221,7 @@ static px_status matrices(job *j) {
   PX_TRY(px_sum_all(&b, values, PX_DTYPE_NONE));
   PX_TRY(px_sum_all(&c, product, PX_DTYPE_NONE));
   PX_TRY(px_backward(3, (px_tensor *[]){a, b, c}, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status sorting(job *j) {
@@ -237,10 +237,10 @@ static px_status sorting(job *j) {
   PX_TRY(px_sort(&values, &order, x, 0, true, false));
   PX_TRY(px_topk(&top, &which, x, 2, 1, true, true));
   PX_TRY(px_unique(&alone, &inverse, &counts, which, true, true, true));
-  PX_TRY(tell(j, values));
-  PX_TRY(tell(j, top));
-  PX_TRY(tell(j, inverse));
-  return tell(j, alone);
+  PX_TRY(add_to_loss(j, values));
+  PX_TRY(add_to_loss(j, top));
+  PX_TRY(add_to_loss(j, inverse));
+  return add_to_loss(j, alone);
 }
 
 static px_status joining(job *j) {
@@ -254,8 +254,8 @@ static px_status joining(job *j) {
   PX_TRY(px_stack(&stacked, (px_tensor *[]){x, x}, 2, 0));
   PX_TRY(px_einsum(&product, "bij,jk->bik", (px_tensor *[]){stacked, x}, 2));
   PX_TRY(px_cumsum(&sums, joined, 1, PX_DTYPE_NONE));
-  PX_TRY(tell(j, product));
-  return tell(j, sums);
+  PX_TRY(add_to_loss(j, product));
+  return add_to_loss(j, sums);
 }
 
 static px_status second_derivatives(job *j) {
@@ -271,8 +271,8 @@ static px_status second_derivatives(job *j) {
   PX_TRY(px_grad(&first, 1, &sum, NULL, 1, &x, true, true, false));
   PX_TRY(px_sum_all(&total, first, PX_DTYPE_NONE));
   PX_TRY(px_grad(&second, 1, &total, NULL, 1, &x, false, false, false));
-  PX_TRY(tell(j, second));
-  return tell(j, first);
+  PX_TRY(add_to_loss(j, second));
+  return add_to_loss(j, first);
 }
 
 static px_status tangents(job *j) {
@@ -284,14 +284,14 @@ static px_status tangents(job *j) {
   px_tensor *outputs[] = {x, cube}, *changes[2] = {NULL};
   PX_TRY(px_ones_like(&change, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_jvp(changes, 2, outputs, 1, &x, &change, true));
-  px_status status = tell(j, changes[0]);
-  if (status == PX_OK) status = tell(j, changes[1]);
+  px_status status = add_to_loss(j, changes[0]);
+  if (status == PX_OK) status = add_to_loss(j, changes[1]);
   px_release(changes[0]);
   px_release(changes[1]);
   return status;
 }
 
-static px_status within_level(px_duals *level, px_tensor *x, job *j) {
+static px_status dual_in_level(px_duals *level, px_tensor *x, job *j) {
   PX_SCOPED(px_tensor) dual = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) cube = NULL;
@@ -306,15 +306,15 @@ static px_status within_level(px_duals *level, px_tensor *x, job *j) {
   PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &own, false, true, false));
   PX_TRY(px_dual_tangents(&change, level, 1, &grad));
   PX_TRY(px_dual_primal(&primal, grad));
-  PX_TRY(tell(j, primal));
-  return tell(j, change);
+  PX_TRY(add_to_loss(j, primal));
+  return add_to_loss(j, change);
 }
 static px_status dual_tensors(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   px_duals *level = NULL;
   PX_TRY(numbers(&x, j, 2, 2, true));
   PX_TRY(px_duals_begin(&level));
-  px_status status = within_level(level, x, j);
+  px_status status = dual_in_level(level, x, j);
   px_duals_end(level);
   return status;
 }
@@ -322,8 +322,8 @@ static px_status dual_tensors(job *j) {
 static px_status doubled(px_tensor **out, px_tensor *grad, void *context) {
   return px_mul_scalar(out, grad, px_int(2));
 }
-static px_status noticed(px_tensor *leaf, void *context) {
-  return tell(context, px_tensor_grad(leaf));
+static px_status on_accumulated(px_tensor *leaf, void *context) {
+  return add_to_loss(context, px_tensor_grad(leaf));
 }
 static px_status negated(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
                          int count, px_tensor *result, void *context) {
@@ -339,7 +339,7 @@ static px_status hooks(job *j) {
   int64_t id;
   PX_TRY(numbers(&x, j, 2, 3, true));
   PX_TRY(px_tensor_add_hook(&id, x, doubled, NULL, NULL));
-  PX_TRY(px_tensor_add_accumulated_hook(&id, x, noticed, j, NULL));
+  PX_TRY(px_tensor_add_accumulated_hook(&id, x, on_accumulated, j, NULL));
   PX_TRY(px_relu_new(&relu));
   PX_TRY(px_module_add_hook(&id, relu, true, negated, NULL, NULL));
   PX_TRY(px_module_add_hook(&id, relu, false, negated, NULL, NULL));
@@ -349,28 +349,28 @@ static px_status hooks(job *j) {
   PX_TRY(px_module_call(&z, relu, y));
   PX_TRY(px_sum_all(&sum, z, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  return tell(j, px_tensor_grad(y));
+  return add_to_loss(j, px_tensor_grad(y));
 }
 
-typedef struct kept {
+typedef struct saved_square {
   px_saved *saved;
-} kept;
+} saved_square;
 static px_status square_backward(px_tensor **inputs, int input_count, px_tensor *const *outputs,
                                  int output_count, void *context) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) twice = NULL;
-  PX_TRY(px_saved_unpack(&x, ((kept *)context)->saved, "square"));
+  PX_TRY(px_saved_unpack(&x, ((saved_square *)context)->saved, "square"));
   PX_TRY(px_mul_scalar(&twice, x, px_int(2)));
   return px_mul(&inputs[0], twice, outputs[0]);
 }
 static void square_release(void *context) {
-  px_release(((kept *)context)->saved);
+  px_release(((saved_square *)context)->saved);
   px_free(context);
 }
 
 static px_status record_square(px_tensor *x, px_tensor *y) {
   static const px_function function = {"square", square_backward, square_release, NULL};
-  kept *context = NULL;
+  saved_square *context = NULL;
   PX_TRY(px_alloc((void **)&context, sizeof *context));
   px_status status = px_saved_new(&context->saved, x, false);
   if (status != PX_OK) {
@@ -380,7 +380,7 @@ static px_status record_square(px_tensor *x, px_tensor *y) {
   return px_function_record(&function, context, 1, &x, 1, &y);
 }
 
-static px_status own_functions(job *j) {
+static px_status custom_functions(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) y = NULL;
@@ -391,20 +391,20 @@ static px_status own_functions(job *j) {
   PX_TRY(record_square(x, y));
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
-static px_status keep_copy(void **out, px_tensor *t, void *context) {
+static px_status pack_copy(void **out, px_tensor *t, void *context) {
   px_tensor *copy = NULL;
   PX_TRY(px_clone(&copy, t, NULL));
   *out = copy;
   return PX_OK;
 }
-static px_status give_copy(px_tensor **out, void *packed, void *context) {
+static px_status unpack_copy(px_tensor **out, void *packed, void *context) {
   return px_clone(out, packed, NULL);
 }
 
-static px_status within_hooks(px_tensor *x, px_tensor **sum) {
+static px_status with_saved_hooks(px_tensor *x, px_tensor **sum) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) z = NULL;
@@ -416,17 +416,17 @@ static px_status within_hooks(px_tensor *x, px_tensor **sum) {
 }
 
 static px_status hooks_for_saved_tensors(job *j) {
-  static const px_saved_hooks copies = {keep_copy, give_copy, px_release, NULL};
+  static const px_saved_hooks copies = {pack_copy, unpack_copy, px_release, NULL};
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(numbers(&x, j, 2, 2, true));
   PX_TRY(px_saved_hooks_push(&copies, NULL));
-  px_status status = within_hooks(x, &sum);
+  px_status status = with_saved_hooks(x, &sum);
   px_saved_hooks_pop();
   PX_TRY(status);
   PX_SCOPED(px_tensor) grad = NULL;
   PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &x, false, true, false));
-  return tell(j, grad);
+  return add_to_loss(j, grad);
 }
 
 static px_status cubed(px_tensor **out, px_tensor *const *inputs, void *context) {
@@ -453,19 +453,19 @@ static px_status layers(job *j) {
   PX_SCOPED(px_tensor) sum = NULL;
   px_manual_seed(1);
   PX_TRY(numbers(&x, j, 4, 3, true));
-  PX_TRY(places(&words, j, 3, (int64_t[]){3, 0, 3}));
+  PX_TRY(indices(&words, j, 3, (int64_t[]){3, 0, 3}));
   PX_TRY(px_embedding(&looked_up, words, x, NULL));
   PX_TRY(px_layer_norm(&even, looked_up, (int64_t[]){3}, 1, NULL, NULL, 1e-5));
   PX_TRY(px_dropout(&thinned, even, 0.25, true));
   PX_TRY(px_log_softmax(&logs, thinned, 1, PX_DTYPE_NONE));
   PX_TRY(px_sum_all(&sum, logs, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, logs));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, logs));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
-// Results that are given: one that is to grow, and one of another memory.
-static px_status given_results(job *j) {
+// out= tensors: one to be resized, and one on foreign memory.
+static px_status out_tensors(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) pair = NULL;
@@ -476,11 +476,11 @@ static px_status given_results(job *j) {
   PX_TRY(px_cat_out(pair, (px_tensor *[]){x, sum}, 2, 0));
   PX_TRY(px_tensor_resize(x, 2, (int64_t[]){2, 3}));
   PX_TRY(px_tensor_set_data(sum, x));
-  PX_TRY(tell(j, sum));
-  return tell(j, pair);
+  PX_TRY(add_to_loss(j, sum));
+  return add_to_loss(j, pair);
 }
 
-static px_status handing_over(job *j) {
+static px_status dlpack_roundtrip(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) back = NULL;
   px_dl_managed *managed = NULL;
@@ -489,7 +489,7 @@ static px_status handing_over(job *j) {
   px_status status = px_dlpack_import_take(&back, managed);
   if (status != PX_OK) managed->deleter(managed);
   PX_TRY(status);
-  return tell(j, back);
+  return add_to_loss(j, back);
 }
 
 static px_status pinned_copies(job *j) {
@@ -502,7 +502,7 @@ static px_status pinned_copies(job *j) {
   PX_TRY(px_device_synchronize(j->device.index));
   PX_TRY(px_pin_memory(&pinned, home));
   PX_TRY(px_to(&back, pinned, PX_FLOAT32, j->device, true, false));
-  return tell(j, back);
+  return add_to_loss(j, back);
 }
 
 static px_status streams_and_events(job *j) {
@@ -523,10 +523,10 @@ static px_status streams_and_events(job *j) {
   OK(px_stream_set_current(home));
   PX_TRY(status);
   PX_TRY(px_stream_wait_stream(home, side));
-  return tell(j, y);
+  return add_to_loss(j, y);
 }
 
-// A capture on a stream of its own, with a side stream and random numbers, and two replays.
+// A capture with a side stream and random numbers, and two replays.
 static px_status captured(px_graph *graph, px_tensor **y, px_tensor *x, px_stream *s) {
   PX_SCOPED(px_stream) side = NULL;
   PX_SCOPED(px_tensor) drawn = NULL;
@@ -565,20 +565,20 @@ static px_status graph_of(job *j, bool keeps) {
   if (status == PX_OK) status = px_stream_synchronize(stream);
   OK(px_stream_set_current(home));
   PX_TRY(status);
-  return tell(j, y);
+  return add_to_loss(j, y);
 }
 static px_status graphs(job *j) { return graph_of(j, false); }
-static px_status kept_graphs(job *j) { return graph_of(j, true); }
+static px_status retained_graphs(job *j) { return graph_of(j, true); }
 
 // ---- several devices
 
-static void drop(px_tensor **tensors, int count) {
+static void release_all(px_tensor **tensors, int count) {
   for (int i = 0; i < count; i++) px_release(tensors[i]), tensors[i] = NULL;
 }
 
 static const px_device both[] = {{PX_CUDA, 0}, {PX_CUDA, 1}};
 
-static px_status part_and_join(job *j, px_tensor *x, px_tensor **parts, px_tensor **copies) {
+static px_status scatter_and_gather(job *j, px_tensor *x, px_tensor **parts, px_tensor **copies) {
   PX_SCOPED(px_tensor) joined = NULL;
   PX_SCOPED(px_tensor) added = NULL;
   PX_SCOPED(px_tensor) product = NULL;
@@ -590,29 +590,29 @@ static px_status part_and_join(job *j, px_tensor *x, px_tensor **parts, px_tenso
   PX_TRY(px_reduce_add(&added, copies, 2, px_cuda(0)));
   PX_TRY(px_mul(&product, joined, added));
   PX_TRY(px_sum_all(&sum, product, PX_DTYPE_NONE));
-  PX_TRY(tell(j, sum));
+  PX_TRY(add_to_loss(j, sum));
   return px_backward(1, &sum, NULL, false, false);
 }
 
-static px_status parts_of_devices(job *j) {
+static px_status parts_on_devices(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   px_tensor *parts[2] = {NULL}, *copies[2] = {NULL};
   PX_TRY(numbers(&x, j, 4, 2, true));
-  px_status status = part_and_join(j, x, parts, copies);
-  drop(parts, 2);
-  drop(copies, 2);
+  px_status status = scatter_and_gather(j, x, parts, copies);
+  release_all(parts, 2);
+  release_all(copies, 2);
   PX_TRY(status);
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status peers(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
-  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) on_peer = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(numbers(&x, j, 4, 4, false));
   PX_TRY(px_transpose(&part, x, 0, 1));
-  PX_TRY(px_to(&there, part, PX_FLOAT64, px_cuda(1), true, false));
-  return tell(j, there);
+  PX_TRY(px_to(&on_peer, part, PX_FLOAT64, px_cuda(1), true, false));
+  return add_to_loss(j, on_peer);
 }
 
 // ---- layers, data, files
@@ -635,7 +635,7 @@ static px_status states(job *j) {
   PX_TRY(px_tensor_text(&text, px_dict_get(state, "0.weight"), NULL));
   j->loss += (float)strlen(text);
   px_free(text);
-  return tell(j, px_dict_get(state, "0.weight"));
+  return add_to_loss(j, px_dict_get(state, "0.weight"));
 }
 
 static px_status fused(job *j) {
@@ -647,8 +647,8 @@ static px_status fused(job *j) {
   PX_TRY(px_select(&x, weight, 1, 0));
   px_channel_norm norm = {x, x, x, x, 1e-5};
   PX_TRY(px_fuse_norm(&scales, &shifts, weight, x, &norm, false));
-  PX_TRY(tell(j, scales));
-  return tell(j, shifts);
+  PX_TRY(add_to_loss(j, scales));
+  return add_to_loss(j, shifts);
 }
 
 static px_status pruned(job *j) {
@@ -661,7 +661,7 @@ static px_status pruned(job *j) {
     PX_SCOPED(px_tensor) mask = NULL;
     px_prune how = {.amount = 2, .channels = way & 1, .random = way & 2, .p = 2};
     PX_TRY(px_prune_mask(&mask, weight, ones, &how));
-    PX_TRY(tell(j, mask));
+    PX_TRY(add_to_loss(j, mask));
   }
   return PX_OK;
 }
@@ -686,11 +686,11 @@ static px_status rates(job *j) {
   PX_TRY(px_clip_grad_value(&x, 1, 0.5));
   PX_TRY(px_optimizer_step(optimizer));
   PX_TRY(px_scheduler_step(scheduler));
-  PX_TRY(tell(j, total));
-  return tell(j, x);
+  PX_TRY(add_to_loss(j, total));
+  return add_to_loss(j, x);
 }
 
-static px_status pass(job *j, px_loader *loader) {
+static px_status iterate(job *j, px_loader *loader) {
   PX_SCOPED(px_loader_iter) iter = NULL;
   PX_TRY(px_loader_start(&iter, loader));
   for (;;) {
@@ -698,7 +698,7 @@ static px_status pass(job *j, px_loader *loader) {
     px_status status = px_loader_next(&batch, iter);
     if (status == PX_STOP) return px_error_clear(), PX_OK;
     PX_TRY(status);
-    PX_TRY(tell_all(j, batch));
+    PX_TRY(add_all_to_loss(j, batch));
   }
 }
 
@@ -715,7 +715,7 @@ static px_status batches_of(job *j, int workers) {
   PX_TRY(px_dataset_tensors(&rows, &x, 1));
   PX_TRY(px_dataset_subset(&part, rows, (int64_t[]){0, 2, 3, 5, 4}, 5));
   PX_TRY(px_loader_new(&loader, part, &options));
-  return pass(j, loader);
+  return iterate(j, loader);
 }
 static px_status batches(job *j) { return batches_of(j, 0); }
 static px_status batches_of_workers(job *j) { return batches_of(j, 2); }
@@ -749,10 +749,10 @@ static px_status trees_in_files(job *j) {
   PX_TRY(px_load_tree(&back, file, j->device));
   px_tree *model = px_tree_get(back, "model");
   PX_CHECK(model && px_tree_size(model) == 2, PX_BUG, "a part is lost");
-  return tell(j, px_tree_get_tensor(px_tree_at(model, 1)));
+  return add_to_loss(j, px_tree_get_tensor(px_tree_at(model, 1)));
 }
 
-// Results that are copied into channels_last, and kernels that get rows.
+// Results copied to channels_last, and kernels with row-wise operands.
 static px_status formats(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) images = NULL;
@@ -770,22 +770,22 @@ static px_status formats(job *j) {
   PX_TRY(px_avg_pool2d(&pooled, spread, &two, 1, &one, 1, &none, 1, false, true, NULL));
   PX_TRY(px_sum_all(&sum, pooled, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, pooled));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, pooled));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // ---- the table
 
-enum { CPU = 1, ONE = 2, TWO = 4 };  // where a row runs: the CPU, one device, two devices
+enum { CPU = 1, ONE = 2, TWO = 4 };  // devices of a row: the CPU, one device, two devices
 static const struct row {
   const char *name;
   px_status (*run)(job *j);
   int where;
 } rows[] = {{"dimensions", dimensions, CPU | ONE},
             {"views", views, CPU | ONE},
-            {"views_with_history", views_with_history, CPU | ONE},
+            {"views_with_history", inplace_on_views, CPU | ONE},
             {"recurrent", recurrent, CPU | ONE},
-            {"recurrent_whole", recurrent_whole, CPU | ONE},
+            {"recurrent_whole", recurrent_library, CPU | ONE},
             {"attention", attention, CPU | ONE},
             {"indexing", indexing, CPU | ONE},
             {"gradients_of_indexing", gradients_of_indexing, CPU | ONE},
@@ -796,17 +796,17 @@ static const struct row {
             {"tangents", tangents, CPU | ONE},
             {"dual_tensors", dual_tensors, CPU | ONE},
             {"hooks", hooks, CPU | ONE},
-            {"own_functions", own_functions, CPU | ONE},
+            {"own_functions", custom_functions, CPU | ONE},
             {"hooks_for_saved_tensors", hooks_for_saved_tensors, CPU | ONE},
             {"checked_gradients", checked_gradients, CPU | ONE},
             {"layers", layers, CPU | ONE},
-            {"given_results", given_results, CPU | ONE},
-            {"handing_over", handing_over, CPU | ONE},
+            {"given_results", out_tensors, CPU | ONE},
+            {"handing_over", dlpack_roundtrip, CPU | ONE},
             {"pinned_copies", pinned_copies, ONE},
             {"streams_and_events", streams_and_events, ONE},
             {"graphs", graphs, ONE},
-            {"kept graphs", kept_graphs, ONE},
-            {"parts_of_devices", parts_of_devices, TWO},
+            {"kept graphs", retained_graphs, ONE},
+            {"parts_of_devices", parts_on_devices, TWO},
             {"peers", peers, TWO},
             {"states", states, CPU | ONE},
             {"rates", rates, CPU | ONE},
@@ -828,7 +828,7 @@ static void survive(int where, px_device device) {
   static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
                                        "copy",  "stream",       "event",      "thread",
                                        "file",  "interrupt",    "graph"};
-  px_interrupt_set_check(goes_on);
+  px_interrupt_set_check(never_interrupt);
   strcpy(file, "/tmp/phlox-fault-XXXXXX");
   int descriptor = mkstemp(file);
   CHECK(descriptor >= 0);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long kernels of the CPU that are ended wherever they ask: the call fails, nothing is lost, and
-// the next call gives what it should. The rows are samples (tests/ops/samples.h), large enough that
-// each loop of their kernels asks; with how often they ask at least.
+// Long CPU kernels interrupted at each poll: the call fails, nothing leaks, and the next call is
+// right. Rows are samples (tests/ops/samples.h), large enough that each loop of a kernel polls,
+// with the minimum number of polls.
 #include "../ops/samples.h"
 #include "faults.h"
 
 // clang-format off
 typedef struct row {
   const char *op, *args;
-  int asks;
+  int polls;
 } row;
 static const row floats[] = {
   {"add", "f(400,350) f(350)", 1},
@@ -101,7 +101,7 @@ static const row floats[] = {
   {"batch_norm_backward", "f(1,1,140000) f(1,1,140000) f(1) None None f(1) p(1) True 1e-05", 7},
   {"batch_norm_backward", "f(70000,2) f(70000,2) f(2) None None f(2) p(2) True 1e-05", 2},
 };
-static const row doubles[] = {  // whose keys are longer
+static const row doubles[] = {  // with longer keys
   {"kthvalue", "f(140000) 70000", 10},
   {"sort", "f(140000) 0", 16},
 };
@@ -109,7 +109,7 @@ static const row doubles[] = {  // whose keys are longer
 
 static sample current;
 
-// What the results sum to.
+// Adds the sums of the results to the job.
 static px_status run(void *context) {
   job *j = context;
   px_tensor *results[SAMPLE_RESULTS];
@@ -128,8 +128,8 @@ static px_status run(void *context) {
   return status;
 }
 
-// How often the op asks, where nobody ends it.
-static int64_t asks(void) {
+// Returns the number of polls of an uninterrupted call.
+static int64_t polls(void) {
   px_tensor *results[SAMPLE_RESULTS];
   int count = 0;
   OK(px_fault_arm("interrupt", INT64_MAX, false));
@@ -140,25 +140,25 @@ static int64_t asks(void) {
   return seen;
 }
 
-static void end_each_of(const row *rows, size_t count, px_dtype dtype) {
+static void interrupt_rows(const row *rows, size_t count, px_dtype dtype) {
   for (const row *r = rows; r < rows + count; r++) {
     current = (sample){.op_name = r->op, .text = r->args, .lo = -2, .hi = 2, .dtype = dtype};
     current.op = px_op_find(r->op);
     CHECK(current.op);
     sample_read(&current);
-    int64_t seen = asks(), least = px_num_threads() > 1 ? 1 : r->asks;
-    if (seen < least) fprintf(stderr, "%s %s: %lld\n", r->op, r->args, (long long)seen);
-    CHECK(seen >= least);
+    int64_t seen = polls(), min_polls = px_num_threads() > 1 ? 1 : r->polls;
+    if (seen < min_polls) fprintf(stderr, "%s %s: %lld\n", r->op, r->args, (long long)seen);
+    CHECK(seen >= min_polls);
     (void)fail_each("interrupt", run, &(job){px_cpu(), NULL, 0, 0});
     sample_close(&current);
   }
 }
-static void end_each(int threads) {
+static void interrupt_each(int threads) {
   OK(px_set_num_threads(threads));
-  px_interrupt_set_check(goes_on);
-  end_each_of(floats, sizeof floats / sizeof *floats, PX_FLOAT32);
-  end_each_of(doubles, sizeof doubles / sizeof *doubles, PX_FLOAT64);
+  px_interrupt_set_check(never_interrupt);
+  interrupt_rows(floats, sizeof floats / sizeof *floats, PX_FLOAT32);
+  interrupt_rows(doubles, sizeof doubles / sizeof *doubles, PX_FLOAT64);
 }
 
-PX_TEST(kernels_of_one_thread_may_be_ended_wherever_they_ask) { end_each(1); }
-PX_TEST(kernels_of_several_threads_may_be_ended_wherever_they_ask) { end_each(3); }
+PX_TEST(kernels_of_one_thread_can_be_interrupted_at_each_poll) { interrupt_each(1); }
+PX_TEST(kernels_of_several_threads_can_be_interrupted_at_each_poll) { interrupt_each(3); }

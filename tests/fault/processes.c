@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that end in the middle of a save, at each byte, and processes that are copied while
-// threads of them compute. LONG=1 in the environment: all of them, and a thousand copies.
+// Processes killed at each byte of a save, and processes forked while their threads compute. LONG=1
+// in the environment tests all bytes and a thousand forks.
 #include "devices.h"
 
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
-enum { ELEMENTS = 700, FEW = 24, MANY = 1000 };
+enum { ELEMENTS = 700, FORKS = 24, FORKS_LONG = 1000 };
 
 static bool is_long(void) { return getenv("LONG") != NULL; }
 
-// ---- ends of savers
+// ---- killed savers
 static char folder[] = "/tmp/phlox-processes-XXXXXX";
 static char path[64];
 
@@ -30,7 +30,7 @@ static px_status save(double value) {
   return px_save(path, state, NULL);
 }
 
-// What all elements of the file are.
+// Returns the common value of all elements of the file.
 static double loaded(void) {
   PX_SCOPED(px_dict) state = NULL;
   float values[ELEMENTS];
@@ -49,9 +49,9 @@ static int files(void) {
   return count - 2;
 }
 
-// Saves 2s in a process that the system ends when it writes past so many bytes of a file. Whether
-// it was ended.
-static bool ended_at(rlim_t bytes) {
+// Saves 2s in a process that is killed once it writes more than `bytes` bytes to a file. Returns
+// true if it was killed.
+static bool killed_at(rlim_t bytes) {
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
@@ -67,14 +67,14 @@ static bool ended_at(rlim_t bytes) {
   return WIFSIGNALED(status);
 }
 
-PX_TEST(a_saver_that_ends_at_any_byte_leaves_the_old_file) {
+PX_TEST(a_save_killed_at_any_byte_keeps_the_old_file) {
   int64_t states = 0;
   rlim_t step = is_long() ? 1 : 97;
   begin_folder();
   OK(save(1));
-  for (rlim_t bytes = 0; ended_at(bytes); bytes += step, states++) {
+  for (rlim_t bytes = 0; killed_at(bytes); bytes += step, states++) {
     CHECK(loaded() == 1);
-    CHECK(files() <= 2);  // what it left goes with the next save
+    CHECK(files() <= 2);  // the next save removes leftover files
     if (states % 8) continue;
     OK(save(1));
     CHECK_EQ(files(), 1);
@@ -85,14 +85,14 @@ PX_TEST(a_saver_that_ends_at_any_byte_leaves_the_old_file) {
   CHECK(unlink(path) == 0 && rmdir(folder) == 0);
 }
 
-// A file that a system without order of its writes left short.
-static void spoil(const char *bytes, size_t kept) {
+// A file truncated by a system that reorders writes.
+static void truncate_file(const char *bytes, size_t kept) {
   FILE *file = fopen(path, "wb");
   CHECK(file && fwrite(bytes, 1, kept, file) == kept);
   CHECK(fclose(file) == 0);
 }
 
-PX_TEST(a_file_that_was_cut_short_is_refused) {
+PX_TEST(a_truncated_file_is_refused) {
   char bytes[8192];
   int64_t states = 0;
   begin_folder();
@@ -104,7 +104,7 @@ PX_TEST(a_file_that_was_cut_short_is_refused) {
   CHECK(size > 4 * ELEMENTS && size < sizeof bytes);
   for (size_t kept = 0; kept < size; kept += step) {
     PX_SCOPED(px_dict) state = NULL;
-    spoil(bytes, kept);
+    truncate_file(bytes, kept);
     CHECK(px_load(&state, path, PX_DEVICE_NONE) != PX_OK && px_error_last()->message[0]);
     px_error_clear();
     states++;
@@ -113,12 +113,12 @@ PX_TEST(a_file_that_was_cut_short_is_refused) {
   CHECK(unlink(path) == 0 && rmdir(folder) == 0);
 }
 
-// ---- copies of a process
-static bool over;  // atomic
+// ---- forks
+static bool stop;  // atomic
 
 static void *compute(void *context) {
   const px_device *device = context;
-  while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) {
+  while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
     PX_SCOPED(px_tensor) t = NULL;
     OK(px_full(&t, (int64_t[]){1000}, 1, px_float(1), PX_FLOAT32, *device, false, false));
     OK(px_add_(t, t, px_int(1)));
@@ -126,8 +126,8 @@ static void *compute(void *context) {
   return NULL;
 }
 
-// In the copy the CPU is as ever, and devices are the other process's.
-static int in_copy(px_tensor *host, px_tensor *device) {
+// In the child, CPU ops work and device ops fail.
+static int run_child(px_tensor *host, px_tensor *device) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   px_scalar number;
@@ -137,11 +137,11 @@ static int in_copy(px_tensor *host, px_tensor *device) {
   return px_error_last()->message[0] ? 0 : 4;
 }
 
-PX_TEST(copies_of_a_process_compute_on_the_cpu) {
+PX_TEST(a_forked_child_computes_on_the_cpu) {
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
   SKIP("the tool's own locks do not survive copies of a process that has threads");
 #endif
-  int count = is_long() ? MANY : FEW;
+  int count = is_long() ? FORKS_LONG : FORKS;
   static const px_device cpu = {PX_CPU, -1}, cuda = {PX_CUDA, 0};
   PX_SCOPED(px_tensor) host = NULL;
   PX_SCOPED(px_tensor) device = NULL;
@@ -155,14 +155,14 @@ PX_TEST(copies_of_a_process_compute_on_the_cpu) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-      alarm(60);  // a lock that a thread of the other process had is a hang
-      _exit(in_copy(host, device));
+      alarm(60);  // a lock held by a thread of the parent would hang
+      _exit(run_child(host, device));
     }
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child);
     CHECK_EQ(status, 0);
   }
-  __atomic_store_n(&over, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
   for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
   tally("forks", count);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training, and its files, when things fail.
+// Fault injection in training and in its files.
 #include "faults.h"
 
-// ---- what is run: two steps of training from a fixed seed
+// ---- the job: two training steps from a fixed seed
 
 static px_status net_new(px_module **out) {
   PX_SCOPED(px_module) conv = NULL;
@@ -71,7 +71,7 @@ static px_status train(void *context) {
   return PX_OK;
 }
 
-// ---- failing at each passage
+// ---- a failure at each passage
 
 PX_TEST(sgd_on_the_cpu_survives_failing_allocations) {
   CHECK(fail_each("alloc", train, &(job){px_cpu(), "SGD", 0, 0}) > 50);
@@ -81,7 +81,9 @@ PX_TEST(adam_on_the_cpu_survives_failing_allocations) {
   CHECK(fail_each("alloc", train, &(job){px_cpu(), "Adam", 0, 0}) > 50);
 }
 
-PX_TEST(threads_may_fail_on_the_cpu) { fail_each("thread", train, &(job){px_cpu(), "SGD", 0, 0}); }
+PX_TEST(the_cpu_survives_failing_threads) {
+  fail_each("thread", train, &(job){px_cpu(), "SGD", 0, 0});
+}
 
 PX_TEST(sgd_on_a_device_survives_failing_allocations) {
   simulate(1);
@@ -93,33 +95,33 @@ PX_TEST(adam_on_a_device_survives_failing_allocations) {
   CHECK(fail_each("alloc", train, &(job){px_cuda(0), "Adam", 0, 0}) > 50);
 }
 
-PX_TEST(device_memory_may_fail) {
+PX_TEST(training_survives_failing_device_memory) {
   simulate(1);
   CHECK(fail_each("device.alloc", train, &(job){px_cuda(0), "SGD", 0, 0}) > 0);
   CHECK(fail_each("device.alloc", train, &(job){px_cuda(0), "Adam", 0, 0}) > 0);
 }
 
-PX_TEST(launches_may_fail) {
+PX_TEST(training_survives_failing_launches) {
   simulate(1);
   CHECK(fail_each("launch", train, &(job){px_cuda(0), "SGD", 0, 0}) > 10);
   CHECK(fail_each("launch", train, &(job){px_cuda(0), "Adam", 0, 0}) > 10);
 }
 
-PX_TEST(copies_may_fail) {
+PX_TEST(training_survives_failing_copies) {
   simulate(1);
   CHECK(fail_each("copy", train, &(job){px_cuda(0), "SGD", 0, 0}) > 4);
 }
 
-PX_TEST(streams_events_and_threads_may_fail_on_a_device) {
+PX_TEST(training_survives_failing_streams_events_and_threads) {
   simulate(1);
   fail_each("stream", train, &(job){px_cuda(0), "SGD", 0, 0});
   fail_each("event", train, &(job){px_cuda(0), "SGD", 0, 0});
   fail_each("thread", train, &(job){px_cuda(0), "SGD", 0, 0});
 }
 
-PX_TEST(a_step_may_be_ended_wherever_it_asks) {
+PX_TEST(a_step_can_be_interrupted_at_each_poll) {
   simulate(2);
-  px_interrupt_set_check(goes_on);
+  px_interrupt_set_check(never_interrupt);
   CHECK(fail_each("interrupt", train, &(job){px_cpu(), "SGD", 0, 0}) > 2);
   CHECK(fail_each("interrupt", train, &(job){px_cuda(0), "Adam", 0, 0}) > 2);
   CHECK(fail_each("interrupt", train, &(job){px_cuda(0), "SGD", 2, 0}) > 2);
@@ -145,21 +147,21 @@ PX_TEST(data_parallel_survives_failing_threads_events_and_memory) {
   CHECK(fail_each("device.alloc", train, &j) > 0);
 }
 
-// ---- the first run of a process, in which everything is made: a process for each passage
+// ---- the first run of a process, including all initialisation: one process per passage
 
-static bool cold(const char *point, int64_t n, job *j) {
+static bool run_in_fresh_process(const char *point, int64_t n, job *j) {
   pid_t child = fork();
   if (child == 0) {
     OK(px_fault_arm(point, n, false));
     px_status status = train(j);
-    bool met = px_fault_seen(point) >= n;
+    bool reached = px_fault_seen(point) >= n;
     px_fault_disarm_all();
     if (status != PX_OK) CHECK(px_error_last()->message[0]);
     px_error_clear();
-    OK(train(j));  // the process is not spoilt
-    settle();
-    tally("faults", met);
-    exit(met ? 0 : 3);
+    OK(train(j));  // the process still works
+    synchronize_devices();
+    tally("faults", reached);
+    exit(reached ? 0 : 3);
   }
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
@@ -170,18 +172,18 @@ static bool cold(const char *point, int64_t n, job *j) {
   return WEXITSTATUS(status) == 0;
 }
 
-PX_TEST(initialisation_may_fail_at_any_passage) {
+PX_TEST(initialisation_survives_any_device_fault) {
   simulate(2);
   static const char *const points[] = {"stream", "event", "thread", "device.alloc", "copy"};
   job j = {px_cuda(0), "SGD", 2, 0};
   for (int p = 0; p < 5; p++)
-    for (int64_t n = 1; cold(points[p], n, &j); n += 1 + n / 8) CHECK(n < 2000);
+    for (int64_t n = 1; run_in_fresh_process(points[p], n, &j); n += 1 + n / 8) CHECK(n < 2000);
 }
 
 PX_TEST(initialisation_survives_failing_allocations) {
   simulate(1);
   job j = {px_cuda(0), "SGD", 0, 0};
-  for (int64_t n = 1; cold("alloc", n, &j); n += 1 + n / 16) CHECK(n < 20000);
+  for (int64_t n = 1; run_in_fresh_process("alloc", n, &j); n += 1 + n / 16) CHECK(n < 20000);
 }
 
 // ---- files
@@ -228,40 +230,40 @@ static px_status load(void *context) {
   return PX_OK;
 }
 
-// One save over a file of 1s with the fault armed; whether it was met.
-static bool save_attempt(const char *point, int64_t n, bool onward) {
+// Saves over a file of 1s with the fault armed. Returns true if the fault point was reached.
+static bool save_attempt(const char *point, int64_t n, bool repeated) {
   job j = {0};
   OK(save(1));
   int64_t objects = px_live_objects(NULL);
-  OK(px_fault_arm(point, n, onward));
+  OK(px_fault_arm(point, n, repeated));
   px_status status = save(2);
-  bool met = px_fault_seen(point) >= n;
+  bool reached = px_fault_seen(point) >= n;
   px_fault_disarm_all();
-  if (status != PX_OK) CHECK(met && px_error_last()->message[0]);
+  if (status != PX_OK) CHECK(reached && px_error_last()->message[0]);
   px_error_clear();
   CHECK_EQ(px_live_objects(NULL), objects);
   OK(load(&j));
-  CHECK_EQ(j.loss, status == PX_OK ? 6 : 3);  // the new file or the old one, whole
+  CHECK_EQ(j.loss, status == PX_OK ? 6 : 3);  // the complete new file or the old one
   CHECK(unlink(file_path()) == 0);
-  CHECK(rmdir(folder) == 0);  // and nothing beside it
+  CHECK(rmdir(folder) == 0);  // the folder is otherwise empty
   folder[0] = 0;
-  return met;
+  return reached;
 }
 
 static void fail_saves(const char *point) {
-  for (int onward = 0; onward < 2; onward++) {
+  for (int repeated = 0; repeated < 2; repeated++) {
     int64_t n = 1;
-    while (save_attempt(point, n, onward)) n++;
+    while (save_attempt(point, n, repeated)) n++;
     CHECK(n > 3);
     tally("faults", n - 1);
   }
 }
 
-PX_TEST(a_failing_save_leaves_the_old_file_whole) { fail_saves("file"); }
+PX_TEST(a_failed_save_keeps_the_old_file) { fail_saves("file"); }
 
-PX_TEST(a_save_without_memory_leaves_the_old_file_whole) { fail_saves("alloc"); }
+PX_TEST(a_save_without_memory_keeps_the_old_file) { fail_saves("alloc"); }
 
-PX_TEST(loads_may_fail) {
+PX_TEST(loads_survive_any_fault) {
   job j = {0};
   OK(save(1));
   CHECK(fail_each("file", load, &j) > 3);
@@ -288,7 +290,7 @@ static px_status tree_through_memory(void *context) {
   return PX_OK;
 }
 
-PX_TEST(trees_may_fail) {
+PX_TEST(trees_survive_failing_allocations) {
   job j = {0};
   CHECK(fail_each("alloc", tree_through_memory, &j) > 10);
   CHECK_EQ(j.loss, 2);

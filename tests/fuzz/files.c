@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that lie: safetensors files and structures, changed at random, and made of their own words.
+// Invalid files: safetensors files and structures, mutated at random or composed of their own
+// words.
 #include "fuzz.h"
 
-// A dtype that the format of files has.
+// Returns a random dtype of the file format.
 static px_dtype dtype_of_files(void) {
   for (;;) {
     px_dtype dtype = (px_dtype)fuzz_below(PX_DTYPE_COUNT);
@@ -56,19 +57,19 @@ static px_tree *random_tree(void) {
   return tree;
 }
 
-static size_t encoded(unsigned char *room, size_t most) {
+static size_t encoded(unsigned char *buffer, size_t capacity) {
   PX_SCOPED(px_tree) tree = random_tree();
   void *bytes;
   size_t length;
   OK(px_tree_encode(&bytes, &length, tree));
-  CHECK(length <= most);
-  memcpy(room, bytes, length);
+  CHECK(length <= capacity);
+  memcpy(buffer, bytes, length);
   px_free(bytes);
   return length;
 }
 
-// Decodes a copy of exactly these bytes, so that a sanitizer sees a step past them; what is read
-// can be written, and read again.
+// Decodes a copy of exactly `length` bytes, so that a sanitizer catches reads past the end. A
+// decoded tree can be encoded and decoded again.
 static void decode(const unsigned char *bytes, size_t length) {
   PX_SCOPED(px_tree) tree = NULL;
   PX_SCOPED(px_tree) again = NULL;
@@ -84,12 +85,12 @@ static void decode(const unsigned char *bytes, size_t length) {
   px_free(back);
 }
 
-FUZZ(trees_come_back) {
+FUZZ(trees_round_trip) {
   static unsigned char bytes[1 << 16];
   decode(bytes, encoded(bytes, sizeof bytes));
 }
 
-FUZZ(changed_files_are_refused_or_read) {
+FUZZ(mutated_files_are_refused_or_read) {
   static unsigned char bytes[1 << 16];
   size_t length = encoded(bytes, sizeof bytes - 64);
   for (int64_t n = 1 + fuzz_below(4); n > 0; n--) {

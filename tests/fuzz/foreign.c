@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of strangers: px_tensor_wrap and px_dlpack_import_take over buffers of exactly the bytes
-// that are told, with any strides, at odd addresses, read-only; and structures that lie. A lender
-// gets its memory back once if the call took it, and never if the call failed.
+// Foreign memory: px_tensor_wrap and px_dlpack_import_take over buffers of exact size, with any
+// strides, unaligned or read-only, and invalid DLPack structures. A successful call releases the
+// memory to the exporter exactly once. A failed call never does.
 #include "fuzz.h"
 
 #include "devices.h"
@@ -9,20 +9,21 @@
 
 #include <sys/mman.h>
 
-enum { DIMS = 5, MOST = 4096 };
+enum { DIMS = 5, MAX_BYTES = 4096 };
 
-// What a stranger lends: the struct, and memory that ends where its last element does.
-typedef struct loan {
+// An exported tensor: the struct, and memory that ends after its last element.
+typedef struct export {
   px_dl_managed managed;
   int64_t sizes[DIMS], strides[DIMS];
   px_dtype dtype;
   size_t bytes;       // from the first element to the end of the last
-  char *memory, *at;  // the whole, and where the first element is
-  size_t mapped;      // not 0: pages that can only be read
+  char *memory, *at;  // the allocation, and the first element
+  size_t mapped;      // nonzero: read-only pages of this size
   int returned;
-} loan;
+}
+export;
 
-static void give_back(px_dl_managed *managed) { ((loan *)managed->manager_ctx)->returned++; }
+static void count_return(px_dl_managed *managed) { ((export *)managed->manager_ctx)->returned++; }
 
 static void prepare(void) {
   static bool done;
@@ -30,9 +31,9 @@ static void prepare(void) {
   done = true;
 }
 
-// ---- a loan that keeps its word
+// ---- valid exports
 
-static int64_t random_geometry(loan *l, int *ndim) {
+static int64_t random_geometry(export *l, int *ndim) {
   int64_t last = 0, step = 1;
   bool empty = false, rows = fuzz_one_in(3);
   *ndim = (int)fuzz_below(DIMS);
@@ -47,8 +48,8 @@ static int64_t random_geometry(loan *l, int *ndim) {
   return empty ? 0 : last + 1;
 }
 
-// Exactly `bytes` bytes behind `before` others; a sanitizer sees a step past either end.
-static void random_memory(loan *l, size_t before) {
+// Allocates `bytes` bytes after `before` others. A sanitizer catches accesses past either end.
+static void random_memory(export *l, size_t before) {
   size_t all = before + l->bytes;
   l->mapped = fuzz_one_in(6) ? all / 4096 * 4096 + 4096 : 0;
   if (l->mapped) {
@@ -63,8 +64,8 @@ static void random_memory(loan *l, size_t before) {
   if (l->mapped) CHECK_EQ(mprotect(l->memory, l->mapped, PROT_READ), 0);
 }
 
-static void lend(loan *l) {
-  *l = (loan){.dtype = (px_dtype)fuzz_below(PX_DTYPE_COUNT)};
+static void make_export(export *l) {
+  *l = (export){.dtype = (px_dtype)fuzz_below(PX_DTYPE_COUNT)};
   const px_dtype_info *about = px_dtype_about(l->dtype);
   int ndim;
   int64_t count = random_geometry(l, &ndim);
@@ -81,20 +82,20 @@ static void lend(loan *l) {
                                     .strides = l->strides,
                                     .byte_offset = offset},
                       .manager_ctx = l,
-                      .deleter = give_back};
+                      .deleter = count_return};
 }
 
-static void take_home(loan *l) {
+static void free_export(export *l) {
   if (l->mapped)
     munmap(l->memory, l->mapped);
   else
     free(l->memory);
 }
 
-// ---- what the elements are, by the strides alone
+// ---- expected elements, computed from strides only
 
-// The byte of element i, in row-major order.
-static size_t place_of(const loan *l, int ndim, int64_t i) {
+// Returns the byte offset of element i in row-major order.
+static size_t element_offset(const export *l, int ndim, int64_t i) {
   int64_t at = 0;
   for (int d = ndim - 1; d >= 0; d--) {
     if (l->sizes[d] > 1) at += i % l->sizes[d] * l->strides[d];
@@ -103,52 +104,52 @@ static size_t place_of(const loan *l, int ndim, int64_t i) {
   return (size_t)at * px_dtype_size(l->dtype);
 }
 
-static int64_t numel_of(const loan *l, int ndim) {
+static int64_t numel_of(const export *l, int ndim) {
   int64_t numel = 1;
   for (int d = 0; d < ndim; d++) numel *= l->sizes[d];
   return numel;
 }
 
-static void same_elements(const loan *l, int ndim, const px_tensor *t) {
-  static char got[MOST * 16];
+static void same_elements(const export *l, int ndim, const px_tensor *t) {
+  static char got[MAX_BYTES * 16];
   size_t size = px_dtype_size(l->dtype);
   int64_t numel = numel_of(l, ndim);
   CHECK_EQ(px_tensor_numel(t), numel);
   CHECK((size_t)numel * size <= sizeof got);
   OK(px_tensor_read(t, got, (size_t)numel * size));
   for (int64_t i = 0; i < numel; i++) {
-    const char *mine = l->at + place_of(l, ndim, i);
+    const char *mine = l->at + element_offset(l, ndim, i);
     CHECK(l->dtype == PX_BOOL ? !*mine == !got[i] : !memcmp(mine, got + (size_t)i * size, size));
   }
 }
 
 // ---- use
 
-// Views, copies and results are those of the elements; on devices too.
-static void read_it(const loan *l, px_tensor *t) {
+// Views, copies and results have the expected elements, also on devices.
+static void read_it(const export *l, px_tensor *t) {
   PX_SCOPED(px_tensor) copy = NULL;
-  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) back = NULL;
   int ndim = px_tensor_ndim(t);
   same_elements(l, ndim, t);
   OK(px_clone(&copy, t, NULL));
   same_elements(l, ndim, copy);
   if (!fuzz_one_in(4)) return;
-  OK(px_to(&there, t, PX_DTYPE_NONE, px_cuda((int)fuzz_below(2)), fuzz_one_in(2), false));
-  OK(px_to(&back, there, PX_DTYPE_NONE, px_cpu(), false, false));
+  OK(px_to(&on_device, t, PX_DTYPE_NONE, px_cuda((int)fuzz_below(2)), fuzz_one_in(2), false));
+  OK(px_to(&back, on_device, PX_DTYPE_NONE, px_cpu(), false, false));
   same_elements(l, ndim, back);
 }
 
-// Zeros are written to the elements, and to nothing else.
-static void write_it(loan *l, px_tensor *t) {
-  static bool element[MOST * 16];
-  static char before[MOST * 16];
+// Writes zeros to the elements and to no other byte.
+static void write_it(export *l, px_tensor *t) {
+  static bool element[MAX_BYTES * 16];
+  static char before[MAX_BYTES * 16];
   int ndim = px_tensor_ndim(t);
   CHECK(l->bytes <= sizeof before);
   memset(element, 0, l->bytes);
   memcpy(before, l->at, l->bytes);
   for (int64_t i = 0; i < numel_of(l, ndim); i++)
-    memset(element + place_of(l, ndim, i), 1, px_dtype_size(l->dtype));
+    memset(element + element_offset(l, ndim, i), 1, px_dtype_size(l->dtype));
   if (!fuzz_fine(px_zero_(t))) return;
   for (size_t i = 0; i < l->bytes; i++) CHECK_EQ(l->at[i], element[i] ? 0 : before[i]);
 }
@@ -164,8 +165,8 @@ static void compute(px_tensor *t) {
   if (fuzz_fine(px_tensor_text(&text, t, "tensor("))) px_free(text);
 }
 
-// Lent on, and taken again: the first lender waits for the last borrower.
-static void lend_on(px_tensor **t) {
+// Exports the tensor again and imports that. The first export ends after the last import.
+static void export_again(px_tensor **t) {
   px_dl_managed *managed;
   px_tensor *again = NULL;
   if (!fuzz_fine(px_dlpack_export(&managed, *t, NULL))) return;
@@ -174,46 +175,46 @@ static void lend_on(px_tensor **t) {
   *t = again;
 }
 
-static void use(loan *l, px_tensor **t) {
-  if (fuzz_one_in(4)) lend_on(t);
+static void use(export *l, px_tensor **t) {
+  if (fuzz_one_in(4)) export_again(t);
   read_it(l, *t);
   compute(*t);
   if (!l->mapped) write_it(l, *t);
 }
 
-FUZZ(loans) {
-  loan l;
+FUZZ(dlpack_imports) {
+  export l;
   px_tensor *t = NULL;
   prepare();
-  lend(&l);
+  make_export(&l);
   OK(px_dlpack_import_take(&t, &l.managed));
   use(&l, &t);
   CHECK_EQ(l.returned, 0);
   px_release(t);
   CHECK_EQ(l.returned, 1);
-  take_home(&l);
+  free_export(&l);
 }
 
-static void wrap_back(void *context) { ((loan *)context)->returned++; }
+static void wrap_back(void *context) { ((export *)context)->returned++; }
 
-// Whether sizes and strides keep within the bytes is decided as exactly as they are told.
-FUZZ(wraps) {
-  loan l;
+// Bounds checks of sizes and strides against the bytes are exact.
+FUZZ(wrapped_memory) {
+  export l;
   px_tensor *t = NULL;
   prepare();
-  lend(&l);
+  make_export(&l);
   int ndim = l.managed.dl_tensor.ndim;
-  size_t told = l.bytes && fuzz_one_in(3) ? (size_t)fuzz_below((int64_t)l.bytes) : l.bytes;
-  bool good = fuzz_fine(
-      px_tensor_wrap(&t, l.at, told, ndim, l.sizes, l.strides, l.dtype, px_cpu(), wrap_back, &l));
-  CHECK_EQ(good, told == l.bytes);
+  size_t claimed_bytes = l.bytes && fuzz_one_in(3) ? (size_t)fuzz_below((int64_t)l.bytes) : l.bytes;
+  bool good = fuzz_fine(px_tensor_wrap(&t, l.at, claimed_bytes, ndim, l.sizes, l.strides, l.dtype,
+                                       px_cpu(), wrap_back, &l));
+  CHECK_EQ(good, claimed_bytes == l.bytes);
   if (good) use(&l, &t);
   px_release(t);
   CHECK_EQ(l.returned, good);
-  take_home(&l);
+  free_export(&l);
 }
 
-// ---- lies
+// ---- invalid structures
 
 static int64_t any_size(void) {
   static const int64_t sizes[] = {-1,        INT64_MIN,        INT64_MAX,        INT32_MAX,
@@ -221,7 +222,7 @@ static int64_t any_size(void) {
   return sizes[fuzz_below(sizeof sizes / sizeof *sizes)];
 }
 
-static void lie(loan *l) {
+static void make_invalid(export *l) {
   px_dl_tensor *t = &l->managed.dl_tensor;
   int64_t d = t->ndim > 0 && t->ndim <= DIMS ? fuzz_below(t->ndim) : 0;
   switch (fuzz_below(9)) {
@@ -256,9 +257,9 @@ static void lie(loan *l) {
   }
 }
 
-// Sizes and strides may be any that memory could have: nobody can tell those from the truth, so
-// they are looked at, and the elements are not.
-static void look_at(const px_tensor *t) {
+// Sizes and strides may be plausible but wrong, which no check can detect. Therefore the test reads
+// metadata and no elements.
+static void read_metadata(const px_tensor *t) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) c = NULL;
@@ -268,17 +269,17 @@ static void look_at(const px_tensor *t) {
   fuzz_fine(px_slice(&c, t, fuzz_int(), &begin, &end, fuzz_int()));
 }
 
-FUZZ(lies) {
-  loan l;
+FUZZ(invalid_structures) {
+  export l;
   px_tensor *t = NULL;
   prepare();
-  lend(&l);
-  for (int64_t n = fuzz_below(3); n >= 0; n--) lie(&l);
+  make_export(&l);
+  for (int64_t n = fuzz_below(3); n >= 0; n--) make_invalid(&l);
   bool good = fuzz_fine(px_dlpack_import_take(&t, &l.managed));
   CHECK(good == (t != NULL) && l.returned == 0);
-  if (good) look_at(t);
+  if (good) read_metadata(t);
   if (good && px_tensor_numel(t) == 0) compute(t);
   px_release(t);
   CHECK_EQ(l.returned, good && l.managed.deleter);
-  take_home(&l);
+  free_export(&l);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deterministic fuzzing: a target runs cases 0, 1, 2, ... for FUZZ_SECONDS (default 1); a case
-// follows from FUZZ_SEED (default 1) and its number alone. A failure names its case, and so does a
-// case that takes longer than FUZZ_LIMIT seconds (default 20); FUZZ_CASE=n runs that one.
+// Deterministic fuzzing. A target runs cases 0, 1, 2, ... for FUZZ_SECONDS (default 1). FUZZ_SEED
+// (default 1) and the number determine a case. A failure, or a case longer than FUZZ_LIMIT seconds
+// (default 20), prints its number. FUZZ_CASE=n runs only case n.
 #pragma once
-// A sanitizer's allocator, too, says no by NULL, and early.
+// Sanitizer allocators return NULL, too, and refuse large sizes early.
 #define FUZZ_MEMORY "allocator_may_return_null=1:max_allocation_size_mb=512"
 #define TSAN_DEFAULTS FUZZ_MEMORY ":atexit_sleep_ms=20"
 #include "phlox/phlox.h"
@@ -21,7 +21,7 @@ static inline uint64_t fuzz_bits(void) {
 }
 static inline int64_t fuzz_below(int64_t n) { return (int64_t)(fuzz_bits() % (uint64_t)n); }
 static inline bool fuzz_one_in(int64_t n) { return fuzz_below(n) == 0; }
-// A number that is small, or at an edge.
+// A small number or an extreme one.
 static inline int64_t fuzz_int(void) {
   static const int64_t edges[] = {
       0, -1, 1, INT64_MAX, INT64_MIN, INT32_MAX, INT32_MIN, INT64_MAX - 1, (int64_t)1 << 62};
@@ -34,7 +34,7 @@ static const char *fuzz_name;
 static int64_t fuzz_case;
 static uint64_t fuzz_seed;
 
-// Names the case that ended the process; only write() is called.
+// Names the case that ended the process. Async-signal-safe: calls only snprintf and write.
 static inline void fuzz_died(void) {
   char text[160];
   int n = snprintf(text, sizeof text, "%s: case %lld (FUZZ_CASE=%lld FUZZ_SEED=%llu)\n", fuzz_name,
@@ -51,11 +51,11 @@ void __sanitizer_set_death_callback(void (*callback)(void));
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return FUZZ_MEMORY; }
 #endif
-// What the undefined behaviour sanitizer finds ends in SIGABRT, so that the case is named.
+// Errors of the undefined behaviour sanitizer end in SIGABRT, so that the case is named.
 __attribute__((visibility("default"))) const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 static bool fuzz_done;
-static const char *fuzz_counts = "inputs";  // what the cases are in a tally; NULL: in none
+static const char *fuzz_counts = "inputs";  // the name of the cases in the tally; NULL: not tallied
 static inline unsigned fuzz_limit(void) {
   const char *limit = getenv("FUZZ_LIMIT");
   return limit ? (unsigned)atoi(limit) : 20;
@@ -70,7 +70,7 @@ static inline double fuzz_now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-// The cases that found something, by target; they come first.
+// Cases with past findings, by target. They run first.
 static const struct {
   const char *name;
   uint64_t seed;
@@ -81,7 +81,7 @@ static const struct {
 #undef SEED
 };
 
-// A case leaves as many objects as it found.
+// Runs a case, which must leave the number of live objects unchanged.
 static inline void fuzz_once(uint64_t seed, int64_t number, void (*one)(void)) {
   fuzz_case = number;
   fuzz_seed = seed;
@@ -125,7 +125,7 @@ static inline void fuzz_run(const char *name, void (*one)(void)) {
   PX_TEST(name) { fuzz_run(#name, fuzz_##name); } \
   static void fuzz_##name(void)
 
-// A call either succeeds, or fails with a text and not for a fault of the library's own.
+// True if a call succeeded, or failed with a text and not by an internal error.
 static inline bool fuzz_fine(px_status status) {
   if (status == PX_OK) return true;
   const px_error *e = px_error_last();
@@ -147,7 +147,7 @@ static inline void fuzz_put(fuzz_text *t, const char *bytes, size_t n) {
   t->length += n;
   t->at[t->length] = 0;
 }
-// Words of a list, of which one in `noise` is a random byte.
+// Random words of a list. One in `noise` is a random byte instead.
 static inline void fuzz_words(fuzz_text *t, int count, const char *const *words, int word_count,
                               int noise) {
   for (int i = 0; i < count; i++) {

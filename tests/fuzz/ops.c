@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op, the library's own ones too, called by name with random arguments of every kind, in
-// every form, on the CPU and on simulated devices. Arguments begin as those of a sample, where the
-// op has one, so that calls get past the checks. FUZZ_OP=softmax takes one op; FUZZ_SHOW=1 prints
-// calls.
+// Each op, including internal ones, called by name with random arguments of all kinds, in all
+// forms, on the CPU and on simulated devices. Arguments start from those of a sample, if any, to
+// get past the checks. FUZZ_OP=softmax selects one op. FUZZ_SHOW=1 prints calls.
 
 #include "fuzz.h"
 
@@ -14,12 +13,12 @@
 #define PICK(array) (array)[fuzz_below(sizeof(array) / sizeof *(array))]
 
 enum {
-  MOST = 4096,
+  MAX_ELEMENTS = 4096,
   MADE = 64,
   NUMBERS = 8
 };  // elements of a tensor; tensors and numbers of a case
 
-// What a case has made; the numbers and lists are those of its arguments.
+// The tensors of a case, and the numbers and lists of its arguments.
 static px_tensor *made[MADE];
 static int made_count;
 static int64_t numbers[SAMPLE_PARAMS][NUMBERS];
@@ -36,15 +35,16 @@ static double some_float(void) {
   return fuzz_one_in(3) ? PICK(odd) : (double)fuzz_int() / 7;
 }
 
-// Elements that are indices as often as not.
+// About half of the elements are valid as indices.
 static px_scalar some_element(px_dtype dtype) {
   if (px_dtype_is_float(dtype)) return px_float(some_float());
   return fuzz_one_in(8) ? px_int(fuzz_int()) : px_int(fuzz_below(4));
 }
 
-// A tensor of random sizes, dtype and strides: rows, gaps, repeated elements, an offset.
+// A tensor of random sizes, dtype and strides: row-major, with gaps, with repeated elements, or
+// with an offset.
 static px_tensor *some_tensor(px_device device) {
-  static char bytes[MOST * 16];
+  static char bytes[MAX_ELEMENTS * 16];
   px_dtype dtype = fuzz_one_in(2) ? PX_FLOAT32 : (px_dtype)fuzz_below(PX_DTYPE_COUNT);
   int64_t sizes[5], strides[5], step = 1, last = 0, offset = fuzz_one_in(4) ? fuzz_below(9) : 0;
   int ndim = (int)fuzz_below(fuzz_one_in(3) ? 6 : 4);
@@ -56,7 +56,7 @@ static px_tensor *some_tensor(px_device device) {
     last += sizes[d] ? (sizes[d] - 1) * strides[d] : 0;
   }
   int64_t count = last + offset + 1;
-  if (count > MOST) return some_tensor(device);
+  if (count > MAX_ELEMENTS) return some_tensor(device);
   for (int64_t i = 0; i < count; i++)
     px_scalar_store(some_element(dtype), dtype, bytes + (size_t)i * px_dtype_size(dtype));
   PX_SCOPED(px_tensor) all = NULL;
@@ -68,7 +68,7 @@ static px_tensor *some_tensor(px_device device) {
   return made[made_count++] = t;
 }
 
-// One of its own, or one that the case has already.
+// A new tensor, or an existing one of the case.
 static px_tensor *any_tensor(const sample *s) {
   if (fuzz_one_in(6) && made_count) return made[fuzz_below(made_count)];
   if (fuzz_one_in(6) && s->tensor_count) return s->tensors[fuzz_below(s->tensor_count)];
@@ -126,7 +126,7 @@ static px_value some_value(const sample *s, int i, int kind) {
 
 // ---- a call
 
-// Arguments of a sample of the op, if it has one, of which some are exchanged.
+// The arguments of a sample of the op, if there is one, with some replaced.
 static void some_arguments(sample *s, const px_op *op, px_value *args) {
   int rows[SAMPLE_ROWS], count = 0;
   for (int row = 0; row < SAMPLE_ROWS; row++)
@@ -145,16 +145,16 @@ static void some_arguments(sample *s, const px_op *op, px_value *args) {
   }
 }
 
-// The bytes of a tensor of the host that a call would write, to see that a call that fails has not.
-static char contents[2][MOST * 16];
-static size_t remember(const px_tensor *t, char *bytes) {
+// The bytes of a writable host tensor, to check that a failed call leaves them unchanged.
+static char contents[2][MAX_ELEMENTS * 16];
+static size_t copy_bytes(const px_tensor *t, char *bytes) {
   size_t size = t ? (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t)) : 0;
-  if (!t || px_tensor_is_cuda(t) || px_tensor_numel(t) > MOST) return 0;
+  if (!t || px_tensor_is_cuda(t) || px_tensor_numel(t) > MAX_ELEMENTS) return 0;
   OK(px_tensor_read(t, bytes, size));
   return size;
 }
 
-// Every element of a result can be read, and it gives gradients or an error.
+// Reads each element of a result, and runs backward from it. An error is fine.
 static void use(px_tensor *result) {
   PX_SCOPED(px_tensor) copy = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -166,7 +166,7 @@ static void use(px_tensor *result) {
   fuzz_fine(px_backward(1, &result, &ones, false, fuzz_one_in(4)));
 }
 
-static void take(const px_op *op, px_call_mode mode, void **results) {
+static void collect_results(const px_op *op, px_call_mode mode, void **results) {
   bool list = op->flags & PX_OP_RETURNS_LIST && mode == PX_CALL_NEW;
   int count = mode == PX_CALL_INPLACE ? 1 : op->result_count;
   for (int i = 0; i < count && !list; i++) use(results[i]);
@@ -182,15 +182,15 @@ static void call(const sample *s, const px_value *args) {
   px_tensor *written = NULL;
   if (mode == PX_CALL_OUT) results[0] = written = any_tensor(s);
   if (mode == PX_CALL_INPLACE && args[0].kind == PX_ARG_TENSOR) written = args[0].v.tensor;
-  size_t size = remember(written, contents[0]);
+  size_t size = copy_bytes(written, contents[0]);
   char text[400];
   if (getenv("FUZZ_SHOW"))
     fprintf(stderr, "%lld: mode %d %s\n", (long long)fuzz_case, mode,
             px_op_describe(s->op, args, text, sizeof text));
   px_status status = px_op_call(s->op, mode, args, results);
-  if (fuzz_fine(status)) take(s->op, mode, results);
+  if (fuzz_fine(status)) collect_results(s->op, mode, results);
   if (status == PX_OK) return;
-  CHECK_EQ(remember(written, contents[1]), size);
+  CHECK_EQ(copy_bytes(written, contents[1]), size);
   CHECK(!memcmp(contents[0], contents[1], size));
 }
 
@@ -200,18 +200,18 @@ static void prepare(void) {
   setenv("PHLOX_SIM_MEMORY", "256M", 0);
   simulate(2);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  // Of these addresses the two devices reserve 9 GiB.
+  // 9 GiB of addresses are reserved by the two devices
   setrlimit(RLIMIT_AS, &(struct rlimit){14L << 30, 14L << 30});
 #endif
   done = true;
 }
 
-// A gradient with a history holds what it is the gradient of.
-static void let_go(px_tensor *t) {
+// A gradient with a graph references its own tensor.
+static void release_tensor(px_tensor *t) {
   if (t) OK(px_tensor_set_grad(t, NULL));
 }
 
-// Raises what kernels found. None has used memory that is not its own.
+// Raises kernel faults. No kernel may access foreign memory.
 static void wait_for(int device) {
   if (px_device_synchronize(device) == PX_OK) return;
   CHECK(!strstr(px_error_last()->message, "illegal memory access"));
@@ -229,8 +229,8 @@ FUZZ(calls_of_ops) {
   px_manual_seed(1);
   some_arguments(&s, only ? only : op, args);
   call(&s, args);
-  for (int i = 0; i < s.tensor_count; i++) let_go(s.tensors[i]);
-  for (int i = 0; i < made_count; i++) let_go(made[i]);
+  for (int i = 0; i < s.tensor_count; i++) release_tensor(s.tensors[i]);
+  for (int i = 0; i < made_count; i++) release_tensor(made[i]);
   sample_close(&s);
   for (int i = 0; i < made_count; i++) px_release(made[i]);
   for (int i = 0; i < 2; i++) wait_for(i);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that programs hand in with tensors: places, sizes and steps of views and indices; and the
-// printed form of any bits.
+// User-provided numbers: indices, sizes and steps of views, and index tensors; and the printed form
+// of arbitrary bits.
 #include "fuzz.h"
 
-static px_tensor *some_tensor(px_dtype dtype, int most) {
+static px_tensor *some_tensor(px_dtype dtype, int max_dims) {
   px_tensor *t = NULL;
   int64_t sizes[5], count = 1;
-  int ndim = (int)fuzz_below(most + 1);
+  int ndim = (int)fuzz_below(max_dims + 1);
   for (int d = 0; d < ndim; d++) count *= sizes[d] = fuzz_one_in(9) ? 0 : 1 + fuzz_below(4);
   unsigned char bytes[8 * 256 * 4] = {0};
   for (int64_t i = 0; i < count * (int64_t)px_dtype_size(dtype); i++)
@@ -15,7 +15,7 @@ static px_tensor *some_tensor(px_dtype dtype, int most) {
   return t;
 }
 
-// A view of *t by random numbers takes its place, if there is such a view.
+// Replaces *t by a view with random arguments, if they are valid.
 static void view(px_tensor **t) {
   px_tensor *out = NULL;
   int64_t a = fuzz_int(), b = fuzz_int(), c = fuzz_int(), d = fuzz_int(), list[] = {a, b, c};
@@ -62,7 +62,7 @@ static void view(px_tensor **t) {
   *t = out;
 }
 
-// Views keep inside of what they are views of: a sanitizer sees a sum that does not.
+// Views stay inside their base: a sanitizer catches a sum outside of it.
 FUZZ(views) {
   PX_SCOPED(px_tensor) t = some_tensor(PX_INT64, 4);
   PX_SCOPED(px_tensor) copy = NULL;
@@ -74,9 +74,9 @@ FUZZ(index_tensors) {
   PX_SCOPED(px_tensor) t = some_tensor(PX_FLOAT32, 3);
   PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) out = NULL;
-  int64_t places[4], count = fuzz_below(5), dim = fuzz_int();
-  for (int64_t i = 0; i < count; i++) places[i] = fuzz_int();
-  OK(px_tensor_from_data(&index, places, 1, &count, PX_INT64, px_cpu()));
+  int64_t indices[4], count = fuzz_below(5), dim = fuzz_int();
+  for (int64_t i = 0; i < count; i++) indices[i] = fuzz_int();
+  OK(px_tensor_from_data(&index, indices, 1, &count, PX_INT64, px_cpu()));
   switch (fuzz_below(4)) {
     case 0:
       fuzz_fine(px_index_select(&out, t, dim, index));
@@ -92,9 +92,9 @@ FUZZ(index_tensors) {
   }
 }
 
-// The printed form of any bits: lines of 80 columns, without the brackets and the comma behind
-// them; and as many brackets open as close. As PyTorch has it, a number that is not finite may
-// count as one column, and the j of a complex one as none.
+// The printed form of arbitrary bits: lines of at most 80 columns, without brackets and the
+// trailing comma, and balanced brackets. As in PyTorch, inf and NaN may count as one column, and
+// the j of a complex number as none.
 enum { LINE = 80 + 6 };
 static size_t unlimited(const char *at) {
   size_t sign = *at == '-';

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that programs hand in: devices, CUDA_VISIBLE_DEVICES, dtypes, the allocator's settings,
-// equations.
+// User-provided texts: devices, CUDA_VISIBLE_DEVICES, dtypes, allocator settings and equations.
 #include "fuzz.h"
 
 #include <ctype.h>
 #include <strings.h>
 
-// ---- devices: the grammar of PyTorch, and blanks around the index
+// ---- devices: the grammar of PyTorch, with blanks around the index
 static bool digits(const char *at, long *value) {
   char *end;
   if (!isdigit((unsigned char)*at) || (*at == '0' && at[1] && !isblank((unsigned char)at[1])))
@@ -67,8 +66,8 @@ FUZZ(dtype_names) {
 // ---- CUDA_VISIBLE_DEVICES over four devices
 enum { PRESENT = 4 };
 
-// What a list of plain numbers leaves: it ends at the first that is not there; a number twice is an
-// error, and none are visible.
+// The visible devices of a list of plain numbers: the list ends at the first missing device. With a
+// duplicate, no device is visible.
 static int visible_of(const int *numbers, int count) {
   for (int i = 0; i < count; i++) {
     if (numbers[i] < 0 || numbers[i] >= PRESENT) return i;
@@ -120,7 +119,7 @@ FUZZ(visible_words) {
   CHECK_EQ(count_with(text.at), count);
 }
 
-// ---- environment variables: a value is one of its type, or an error
+// ---- environment variables: a value has its type, or is an error
 static bool is_flag(const char *text) {
   static const char *const words[] = {"1", "true", "yes", "on", "0", "false", "no", "off", ""};
   for (int i = 0; i < 9; i++)
@@ -148,7 +147,7 @@ FUZZ(environment) {
   unsetenv(row->name);
 }
 
-// ---- the allocator's settings
+// ---- allocator settings
 FUZZ(allocator_settings) {
   static const char *const words[] = {"max_split_size_mb",
                                       "garbage_collection_threshold",

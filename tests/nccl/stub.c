@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NCCL, built as libnccl.so.2: see stub.h.
+// A stub of NCCL, built as libnccl.so.2. See stub.h.
 #include "nccl/stub.h"
 
 #include <pthread.h>
@@ -9,13 +9,13 @@
 #include <time.h>
 
 enum { INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
-#define SHOWN __attribute__((visibility("default")))
+#define EXPORTED __attribute__((visibility("default")))
 
-SHOWN extern nccl_stub_state nccl_stub;
+EXPORTED extern nccl_stub_state nccl_stub;
 nccl_stub_state nccl_stub;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int left;   // by `lock`: of the delay
-static int child;  // its address is that of all children
+static int polls_left;  // guarded by `lock`: polls left
+static int child;       // its address stands in for all children
 
 typedef struct id {
   char bytes[128];
@@ -26,7 +26,7 @@ typedef struct config {
   int blocking;
 } config;
 
-static int keep(const char *name, nccl_stub_call call) {
+static int record(const char *name, nccl_stub_call call) {
   pthread_mutex_lock(&lock);
   call.name = name;
   if (nccl_stub.count < NCCL_STUB_CALLS) nccl_stub.calls[nccl_stub.count++] = call;
@@ -34,9 +34,9 @@ static int keep(const char *name, nccl_stub_call call) {
   pthread_mutex_unlock(&lock);
   return bad ? INVALID_USAGE : 0;
 }
-#define KEEP(...) keep(__func__, (nccl_stub_call){NULL, __VA_ARGS__})
+#define RECORD(...) record(__func__, (nccl_stub_call){NULL, __VA_ARGS__})
 
-SHOWN int ncclGetUniqueId(id *out);
+EXPORTED int ncclGetUniqueId(id *out);
 int ncclGetUniqueId(id *out) {
   memset(out, 7, sizeof *out);
   return 0;
@@ -44,45 +44,45 @@ int ncclGetUniqueId(id *out) {
 
 static int begin(int bad) {
   pthread_mutex_lock(&lock);
-  left = nccl_stub.delay;
+  polls_left = nccl_stub.delay;
   pthread_mutex_unlock(&lock);
   return bad ? bad : IN_PROGRESS;
 }
-SHOWN int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how);
+EXPORTED int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how);
 int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how) {
   nccl_stub.joined_size = size, nccl_stub.joined_rank = rank;
   nccl_stub.blocking[0] = how->blocking;
   *out = &nccl_stub;
-  return begin(all.bytes[127] == 7 ? KEEP(.peer = rank) : INVALID_USAGE);
+  return begin(all.bytes[127] == 7 ? RECORD(.peer = rank) : INVALID_USAGE);
 }
-SHOWN int ncclCommSplit(void *comm, int colour, int key, void **out, const config *how);
+EXPORTED int ncclCommSplit(void *comm, int colour, int key, void **out, const config *how);
 int ncclCommSplit(void *comm, int colour, int key, void **out, const config *how) {
   nccl_stub.blocking[1] = how->blocking;
   *out = &child;
-  return begin(comm == &nccl_stub && !colour ? KEEP(.peer = key) : INVALID_USAGE);
+  return begin(comm == &nccl_stub && !colour ? RECORD(.peer = key) : INVALID_USAGE);
 }
 
-SHOWN int ncclCommGetAsyncError(void *comm, int *state);
+EXPORTED int ncclCommGetAsyncError(void *comm, int *state);
 int ncclCommGetAsyncError(void *comm, int *state) {
   bool joins = comm != &child;
   pthread_mutex_lock(&lock);
-  *state = nccl_stub.bad_state ? nccl_stub.bad_state : joins && left ? IN_PROGRESS : 0;
-  if (joins && left > 0) left--;
+  *state = nccl_stub.bad_state ? nccl_stub.bad_state : joins && polls_left ? IN_PROGRESS : 0;
+  if (joins && polls_left > 0) polls_left--;
   pthread_mutex_unlock(&lock);
   return 0;
 }
 
-// What waits for other ranks that have let go of nothing yet.
-static void await_others(void) {
-  __atomic_add_fetch(&nccl_stub.leaving, 1, __ATOMIC_RELEASE);
-  while (__atomic_load_n(&nccl_stub.leaving, __ATOMIC_ACQUIRE) < nccl_stub.others_want)
+// Blocks until `release_barrier` communicators are released.
+static void await_releases(void) {
+  __atomic_add_fetch(&nccl_stub.releasing, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&nccl_stub.releasing, __ATOMIC_ACQUIRE) < nccl_stub.release_barrier)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
-// A thread as the driver starts for itself.
-static void *stay(void *unused) {
+// A thread as started by the driver.
+static void *run_driver_thread(void *unused) {
   prctl(PR_SET_NAME, "cuda-EvtHandlr");
-  __atomic_store_n(&nccl_stub.stays, 1, __ATOMIC_RELEASE);
-  while (__atomic_load_n(&nccl_stub.stays, __ATOMIC_ACQUIRE))
+  __atomic_store_n(&nccl_stub.driver_thread_alive, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&nccl_stub.driver_thread_alive, __ATOMIC_ACQUIRE))
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   return NULL;
 }
@@ -90,22 +90,22 @@ static void start(void *(*body)(void *unused)) {
   pthread_t thread;
   if (!pthread_create(&thread, NULL, body, NULL)) pthread_detach(thread);
 }
-static void *take_down(void *unused) {
-  start(stay);
-  while (!__atomic_load_n(&nccl_stub.stays, __ATOMIC_ACQUIRE))
+static void *tear_down(void *unused) {
+  start(run_driver_thread);
+  while (!__atomic_load_n(&nccl_stub.driver_thread_alive, __ATOMIC_ACQUIRE))
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   nanosleep(&(struct timespec){0, 300000000}, NULL);
-  __atomic_store_n(&nccl_stub.taken_down, 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&nccl_stub.torn_down, 1, __ATOMIC_RELEASE);
   return NULL;
 }
-SHOWN int ncclCommDestroy(void *comm);
+EXPORTED int ncclCommDestroy(void *comm);
 int ncclCommDestroy(void *comm) {
-  if (comm == &child) return await_others(), 0;
+  if (comm == &child) return await_releases(), 0;
   __atomic_add_fetch(&nccl_stub.destroyed, 1, __ATOMIC_RELEASE);
-  start(take_down);
+  start(tear_down);
   return 0;
 }
-SHOWN int ncclCommAbort(void *comm);
+EXPORTED int ncclCommAbort(void *comm);
 int ncclCommAbort(void *comm) {
   int *count = comm == &child ? &nccl_stub.aborted_children : &nccl_stub.aborted;
   __atomic_add_fetch(count, 1, __ATOMIC_RELEASE);
@@ -113,58 +113,58 @@ int ncclCommAbort(void *comm) {
   return 0;
 }
 
-SHOWN const char *ncclGetErrorString(int status);
+EXPORTED const char *ncclGetErrorString(int status);
 const char *ncclGetErrorString(int status) {
   return status == INVALID_USAGE ? "invalid usage" : "remote process exited";
 }
-SHOWN const char *ncclGetLastError(void *comm);
+EXPORTED const char *ncclGetLastError(void *comm);
 const char *ncclGetLastError(void *comm) { return "by the stand-in"; }
 
-SHOWN int ncclGroupStart(void);
-int ncclGroupStart(void) { return KEEP(.in = NULL); }
-SHOWN int ncclGroupEnd(void);
+EXPORTED int ncclGroupStart(void);
+int ncclGroupStart(void) { return RECORD(.in = NULL); }
+EXPORTED int ncclGroupEnd(void);
 int ncclGroupEnd(void) {
-  int status = KEEP(.in = NULL);
-  if (!__atomic_load_n(&nccl_stub.holds, __ATOMIC_ACQUIRE)) return status;
+  int status = RECORD(.in = NULL);
+  if (!__atomic_load_n(&nccl_stub.blocks_calls, __ATOMIC_ACQUIRE)) return status;
   while (!__atomic_load_n(&nccl_stub.aborted, __ATOMIC_ACQUIRE))
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   return REMOTE_ERROR;
 }
 
-SHOWN int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
-                        void *stream);
+EXPORTED int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
+                           void *stream);
 int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
                   void *stream) {
-  return KEEP(in, out, count, type, op, -1, stream);
+  return RECORD(in, out, count, type, op, -1, stream);
 }
-SHOWN int ncclReduce(const void *in, void *out, size_t count, int type, int op, int root,
-                     void *comm, void *stream);
+EXPORTED int ncclReduce(const void *in, void *out, size_t count, int type, int op, int root,
+                        void *comm, void *stream);
 int ncclReduce(const void *in, void *out, size_t count, int type, int op, int root, void *comm,
                void *stream) {
-  return KEEP(in, out, count, type, op, root, stream);
+  return RECORD(in, out, count, type, op, root, stream);
 }
-SHOWN int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, void *comm,
-                            void *stream);
+EXPORTED int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op,
+                               void *comm, void *stream);
 int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, void *comm,
                       void *stream) {
-  return KEEP(in, out, count, type, op, -1, stream);
+  return RECORD(in, out, count, type, op, -1, stream);
 }
-SHOWN int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, void *comm,
-                        void *stream);
+EXPORTED int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, void *comm,
+                           void *stream);
 int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, void *comm,
                   void *stream) {
-  return KEEP(in, out, count, type, -1, root, stream);
+  return RECORD(in, out, count, type, -1, root, stream);
 }
-SHOWN int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm,
-                        void *stream);
+EXPORTED int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm,
+                           void *stream);
 int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm, void *stream) {
-  return KEEP(in, out, count, type, -1, -1, stream);
+  return RECORD(in, out, count, type, -1, -1, stream);
 }
-SHOWN int ncclSend(const void *in, size_t count, int type, int peer, void *comm, void *stream);
+EXPORTED int ncclSend(const void *in, size_t count, int type, int peer, void *comm, void *stream);
 int ncclSend(const void *in, size_t count, int type, int peer, void *comm, void *stream) {
-  return KEEP(in, NULL, count, type, -1, peer, stream);
+  return RECORD(in, NULL, count, type, -1, peer, stream);
 }
-SHOWN int ncclRecv(void *out, size_t count, int type, int peer, void *comm, void *stream);
+EXPORTED int ncclRecv(void *out, size_t count, int type, int peer, void *comm, void *stream);
 int ncclRecv(void *out, size_t count, int type, int peer, void *comm, void *stream) {
-  return KEEP(NULL, out, count, type, -1, peer, stream);
+  return RECORD(NULL, out, count, type, -1, peer, stream);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stand-in for NCCL keeps of its calls, and is told to do: the symbol `nccl_stub` of
-// tests/nccl/stub.c. It moves nothing.
+// A stub of NCCL records its calls in the symbol `nccl_stub` (tests/nccl/stub.c) and takes its
+// behaviour from there. It moves no data.
 #pragma once
 #include <stddef.h>
 
@@ -18,14 +18,14 @@ typedef struct nccl_stub_state {
   int count;
   nccl_stub_call calls[NCCL_STUB_CALLS];
   int joined_size, joined_rank;
-  int blocking[2];  // of the communicator that joined, and of its child, to which calls go
-  int leaving, destroyed, aborted, aborted_children;
-  int others_want;       // how many are let go of before the end of one
-  int delay;             // how often a join is still in progress; negative: always
-  int holds;             // 1: a group of calls does not return until something is aborted
-  const char *bad_call;  // the call that fails
-  int bad_state;         // what ncclCommGetAsyncError tells, if not 0
+  int blocking[2];  // of the communicator that joined, and of its child for the calls
+  int releasing, destroyed, aborted, aborted_children;
+  int release_barrier;   // number of communicators that must be released before any release ends
+  int delay;             // polls until a join completes; negative: never
+  int blocks_calls;      // 1: a group of calls blocks until an abort
+  const char *bad_call;  // the name of the failing call
+  int bad_state;         // returned by ncclCommGetAsyncError if not 0
   void (*on_abort)(void);
-  int taken_down;  // by a thread that ncclCommDestroy has started
-  int stays;       // 1: so has another thread, which ends when this is 0 again
+  int torn_down;            // by a thread of ncclCommDestroy
+  int driver_thread_alive;  // 1: a driver thread also runs; it ends once this is 0
 } nccl_stub_state;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scale of gradients in mixed precision: what is unscaled and found, and how the scale moves;
-// on the CPU and on simulated devices.
+// Gradient scaling in mixed precision: unscaling, detection of inf and NaN, and updates of the
+// scale. On the CPU and on simulated devices.
 #include "faults.h"
 
 #include "ops_help.h"
 
-static px_tensor *placed(px_device device, px_tensor *take, px_dtype dtype) {
+static px_tensor *placed(px_device device, px_tensor *source, px_dtype dtype) {
   px_tensor *made = NULL;
-  OK(px_to(&made, take, dtype, device, false, true));
-  px_release(take);
+  OK(px_to(&made, source, dtype, device, false, true));
+  px_release(source);
   return made;
 }
 static px_tensor *number(px_device device, double value, px_dtype dtype) {
@@ -17,7 +17,7 @@ static px_tensor *number(px_device device, double value, px_dtype dtype) {
   return made;
 }
 
-static void unscales(px_device device, px_dtype dtype) {
+static void check_unscale(px_device device, px_dtype dtype) {
   PX_SCOPED(px_tensor) found = number(device, 0, PX_FLOAT32);
   PX_SCOPED(px_tensor) by = number(device, 0.5, PX_FLOAT32);
   PX_SCOPED(px_tensor) good = placed(device, floats(3, 2., -4., 0.5), dtype);
@@ -36,17 +36,17 @@ static void unscales(px_device device, px_dtype dtype) {
   IS(found, 1, 1.);
   OK(px_amp_unscale(0, NULL, found, by));
 }
-PX_TEST(gradients_are_unscaled_and_what_is_not_finite_is_found) {
+PX_TEST(gradients_are_unscaled_and_inf_or_nan_is_found) {
   const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
   simulate(1);
   for (int i = 0; i < 4; i++) {
-    unscales(px_cpu(), dtypes[i]);
-    unscales(px_cuda(0), dtypes[i]);
+    check_unscale(px_cpu(), dtypes[i]);
+    check_unscale(px_cuda(0), dtypes[i]);
   }
 }
 
-// What becomes infinite by the scale was finite: the step is made.
-PX_TEST(elements_are_looked_at_before_they_are_scaled) {
+// Elements are finite before scaling and overflow by it: the step is not skipped.
+PX_TEST(elements_are_checked_before_scaling) {
   PX_SCOPED(px_tensor) found = number(px_cpu(), 0, PX_FLOAT32);
   PX_SCOPED(px_tensor) by = number(px_cpu(), 1e5, PX_FLOAT32);
   PX_SCOPED(px_tensor) grad = floats(1, 1e38);
@@ -58,15 +58,15 @@ PX_TEST(gradients_of_any_strides_and_size_are_unscaled) {
   PX_SCOPED(px_tensor) found = number(px_cpu(), 0, PX_FLOAT32);
   PX_SCOPED(px_tensor) by = number(px_cpu(), 2, PX_FLOAT32);
   PX_SCOPED(px_tensor) grad = matrix();
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) large = NULL;
   PX_SCOPED(px_tensor) last = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   int64_t size = 200000, nothing = 0;
-  OK(px_transpose(&turned, grad, 0, 1));
+  OK(px_transpose(&transposed, grad, 0, 1));
   OK(px_full(&large, &size, 1, px_int(1), PX_FLOAT32, PX_DEVICE_NONE, false, false));
   OK(px_tensor_empty(&none, 1, &nothing, PX_FLOAT32, px_cpu()));
-  OK(px_amp_unscale(3, (px_tensor *[]){turned, large, none}, found, by));
+  OK(px_amp_unscale(3, (px_tensor *[]){transposed, large, none}, found, by));
   IS(grad, 6, 0., 2., 4., 6., 8., 10.);
   IS(found, 1, 0.);
   OK(px_select(&last, large, 0, size - 1));
@@ -76,7 +76,7 @@ PX_TEST(gradients_of_any_strides_and_size_are_unscaled) {
   IS(found, 1, 1.);
 }
 
-static void moves(px_device device) {
+static void check_update(px_device device) {
   PX_SCOPED(px_tensor) scale = number(device, 8, PX_FLOAT32);
   PX_SCOPED(px_tensor) tracker = number(device, 0, PX_INT32);
   PX_SCOPED(px_tensor) good = number(device, 0, PX_FLOAT32);
@@ -89,13 +89,13 @@ static void moves(px_device device) {
     IS(tracker, 1, counts[i]);
   }
 }
-PX_TEST(the_scale_grows_after_good_steps_and_falls_after_bad_ones) {
-  moves(px_cpu());
+PX_TEST(the_scale_grows_after_finite_steps_and_shrinks_otherwise) {
+  check_update(px_cpu());
   simulate(1);
-  moves(px_cuda(0));
+  check_update(px_cuda(0));
 }
 
-PX_TEST(the_scale_does_not_grow_beyond_what_is_finite) {
+PX_TEST(the_scale_does_not_grow_to_infinity) {
   PX_SCOPED(px_tensor) scale = number(px_cpu(), 3e38, PX_FLOAT32);
   PX_SCOPED(px_tensor) tracker = number(px_cpu(), 0, PX_INT32);
   PX_SCOPED(px_tensor) good = number(px_cpu(), 0, PX_FLOAT32);
@@ -103,17 +103,17 @@ PX_TEST(the_scale_does_not_grow_beyond_what_is_finite) {
   IS(scale, 1, (double)3e38f);
 }
 
-PX_TEST(tensors_of_other_sizes_and_dtypes_are_refused) {
+PX_TEST(mismatched_sizes_and_dtypes_are_refused) {
   PX_SCOPED(px_tensor) one = number(px_cpu(), 1, PX_FLOAT32);
   PX_SCOPED(px_tensor) wide = number(px_cpu(), 1, PX_FLOAT64);
   PX_SCOPED(px_tensor) count = number(px_cpu(), 0, PX_INT32);
-  PX_SCOPED(px_tensor) whole = longs(2, 1, 2);
+  PX_SCOPED(px_tensor) integers = longs(2, 1, 2);
   PX_SCOPED(px_tensor) two = floats(2, 1., 2.);
   FAILS(px_amp_unscale(1, &two, two, one), PX_RUNTIME, "found_inf must be a 1-element tensor.");
   FAILS(px_amp_unscale(1, &two, one, two), PX_RUNTIME, "inv_scale must be a 1-element tensor.");
   FAILS(px_amp_unscale(1, &two, wide, one), PX_RUNTIME, "found_inf must be a float tensor.");
   FAILS(px_amp_unscale(1, &two, one, wide), PX_RUNTIME, "inv_scale must be a float tensor.");
-  FAILS(px_amp_unscale(1, &whole, one, one), PX_UNIMPLEMENTED,
+  FAILS(px_amp_unscale(1, &integers, one, one), PX_UNIMPLEMENTED,
         "\"_amp_foreach_non_finite_check_and_unscale_cpu\" not implemented for 'Long'");
   FAILS(px_amp_unscale(1, (px_tensor *[]){NULL}, one, one), PX_TYPE, "gradient 0 is missing");
   FAILS(px_amp_update_scale(one, one, one, 2, 0.5, 1), PX_RUNTIME,
@@ -131,7 +131,7 @@ PX_TEST(tensors_of_other_sizes_and_dtypes_are_refused) {
   FAILS(px_amp_unscale(1, &two, elsewhere, one), PX_RUNTIME, "on the same device");
 }
 
-// Whether the fault was met; then nothing has changed.
+// True if the fault was reached. In this case nothing has changed.
 static bool fails_at(const char *point, int64_t n) {
   PX_SCOPED(px_tensor) found = number(px_cuda(0), 0, PX_FLOAT32);
   PX_SCOPED(px_tensor) by = number(px_cuda(0), 0.5, PX_FLOAT32);
@@ -145,7 +145,7 @@ static bool fails_at(const char *point, int64_t n) {
   IS(grad, 2, failed ? 2. : 1., failed ? 4. : 2.);
   return failed;
 }
-PX_TEST(an_unscaling_that_fails_has_changed_nothing) {
+PX_TEST(a_failed_unscale_changes_nothing) {
   simulate(1);
   for (int64_t n = 1; fails_at("alloc", n); n++)
     ;

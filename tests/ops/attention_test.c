@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and Transformers as C programs use them: calls by name, stacks, replaced children,
-// hooks, and allocations that fail. Their numbers are tested by Python, beside formulas.
+// Attention and Transformers in C programs: calls by name, stacks, replaced children, hooks, and
+// failed allocations. Python tests their values against formulas.
 #include "devices.h"
 #include "ops_help.h"
 #include "phlox/layers.h"
@@ -10,20 +10,20 @@ static px_tensor *randn(px_device device, int64_t a, int64_t b, int64_t c) {
   OK(px_randn(&t, (int64_t[]){a, b, c}, 3, NULL, PX_DTYPE_NONE, device, false, false));
   return t;
 }
-static bool close_to(const px_tensor *a, const px_tensor *b) { return apart(a, b) < 1e-5; }
+static bool close_to(const px_tensor *a, const px_tensor *b) { return max_difference(a, b) < 1e-5; }
 static void on_each_device(void (*test)(px_device device)) {
   test(px_cpu());
   simulate(1);
   test(px_cuda(0));
 }
-static px_named_value here(px_tensor *t) { return (px_named_value){NULL, PX_T(t)}; }
+static px_named_value unnamed(px_tensor *t) { return (px_named_value){NULL, PX_T(t)}; }
 
 PX_TEST(attention_is_called_by_name) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) x = randn(px_cpu(), 3, 2, 4);
   px_tensor *bare[2], *shown[2];
   OK(px_multihead_attention_new(&m, 4, 2, .batch_first = true));
-  const px_named_value args[] = {here(x), here(x), here(x), {"need_weights", PX_B(false)}};
+  const px_named_value args[] = {unnamed(x), unnamed(x), unnamed(x), {"need_weights", PX_B(false)}};
   OK(px_module_invoke(bare, 2, m, "forward", args, 4));
   CHECK(!bare[1]);
   OK(px_module_forward_all(shown, 2, m, (px_tensor *[]){x, x, x}, 3));
@@ -32,12 +32,12 @@ PX_TEST(attention_is_called_by_name) {
   for (int i = 0; i < 2; i++) px_release(bare[i]), px_release(shown[i]);
 }
 
-PX_TEST(arguments_that_do_not_fit_are_refused) {
+PX_TEST(invalid_arguments_are_refused) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) x = randn(px_cpu(), 3, 2, 4);
   px_tensor *out;
   OK(px_transformer_encoder_layer_new(&m, 4, 2, .dim_feedforward = 8, .dropout = 0));
-  px_named_value args[] = {here(x), {"mask", PX_T(x)}};
+  px_named_value args[] = {unnamed(x), {"mask", PX_T(x)}};
   FAILS(px_module_invoke(&out, 1, m, "forward", args, 2), PX_TYPE,
         "TransformerEncoderLayer.forward() got an unexpected keyword argument 'mask'");
   args[1].name = "src";
@@ -70,7 +70,7 @@ static px_module *stack(bool decodes) {
   return made;
 }
 
-PX_TEST(a_stack_has_copies_with_parameters_of_their_own) {
+PX_TEST(a_stack_copies_layers_with_separate_parameters) {
   PX_SCOPED(px_module) encoder = stack(false);
   PX_SCOPED(px_list) parameters = NULL;
   PX_SCOPED(px_module) layer = NULL;
@@ -91,8 +91,8 @@ static px_status small_transformer(px_module **out, px_device device) {
                             .num_decoder_layers = 1, .dim_feedforward = 8, .dropout = 0));
   return px_module_to(*out, PX_DTYPE_NONE, device, false);
 }
-// What an encoder and a decoder give one after another is what a Transformer gives that has them.
-static void a_transformer_is_two_stacks(px_device device) {
+// Encoder and decoder in sequence give the result of their Transformer.
+static void compare_with_stacks(px_device device) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) src = randn(device, 5, 2, 4);
   PX_SCOPED(px_tensor) tgt = randn(device, 3, 2, 4);
@@ -108,7 +108,7 @@ static void a_transformer_is_two_stacks(px_device device) {
   OK(px_module_forward(&out, m, (px_tensor *[]){src, tgt}, 2));
   CHECK(close_to(out, wanted));
 }
-PX_TEST(a_transformer_gives_what_its_stacks_give) { on_each_device(a_transformer_is_two_stacks); }
+PX_TEST(a_transformer_equals_its_stacks) { on_each_device(compare_with_stacks); }
 
 static px_status doubled(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
                          int count, px_tensor *result, void *context) {
@@ -116,7 +116,7 @@ static px_status doubled(px_tensor **replacement, px_module *self, px_tensor *co
   return px_mul_scalar(replacement, result ? result : inputs[0], px_float(2));
 }
 
-PX_TEST(hooks_and_replaced_children_take_part) {
+PX_TEST(hooks_and_replaced_children_are_called) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_module) identity = NULL;
   PX_SCOPED(px_tensor) x = randn(px_cpu(), 3, 2, 4);
@@ -127,7 +127,7 @@ PX_TEST(hooks_and_replaced_children_take_part) {
   int64_t id;
   int calls = 0;
   OK(px_transformer_encoder_layer_new(&m, 4, 2, .dim_feedforward = 8, .dropout = 0));
-  const px_named_value args[] = {here(x), {NULL, PX_NONE()}, {NULL, PX_NONE()}};
+  const px_named_value args[] = {unnamed(x), {NULL, PX_NONE()}, {NULL, PX_NONE()}};
   OK(px_module_invoke(&wanted, 1, m, "_sa_block", args, 3));
   CHECK(px_module_entry_find(m, "self_attn", &attention));
   OK(px_module_add_hook(&id, attention.module, false, doubled, &calls, NULL));
@@ -145,8 +145,8 @@ PX_TEST(hooks_and_replaced_children_take_part) {
   FAILS(px_module_forward(&none, m, &x, 1), PX_TYPE, "accepts tensors only");
 }
 
-// Every allocation of a whole Transformer's making and call fails once; nothing is left.
-static void failures_leave_nothing(px_device device) {
+// Fails each allocation of the construction and call of a Transformer. Nothing leaks.
+static void fail_each_allocation(px_device device) {
   PX_SCOPED(px_tensor) x = randn(device, 3, 2, 4);
   bool failed = true;
   for (int64_t n = 1; failed; n += n < 40 ? 1 : 17) {
@@ -164,4 +164,4 @@ static void failures_leave_nothing(px_device device) {
   }
   px_error_clear();
 }
-PX_TEST(failures_of_memory_leave_nothing) { on_each_device(failures_leave_nothing); }
+PX_TEST(failed_allocations_leak_nothing) { on_each_device(fail_each_allocation); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms and pools of channels_last tensors on a device against those of row-major ones on the CPU:
-// channels that are whole vectors of 16 bytes, and channels that are not. (Convolutions are in
-// conv_device_test.c.)
+// Norms and pools of channels_last tensors on a device against row-major tensors on the CPU, for
+// channel counts that fill 16-byte vectors and others. (Convolutions are in conv_device_test.c.)
 #include "device_help.h"
 #include "hidden.h"
 #include "phlox/phlox.h"
@@ -9,14 +8,14 @@
 static const int64_t channels[] = {5, 8, 24, 40};
 enum { CHANNELS = sizeof channels / sizeof *channels };
 
-// A row-major pattern here, and a channels_last one on the device.
+// A row-major pattern on the CPU, and its channels_last copy on the device.
 static void sides_of(px_tensor *sides[2], px_dtype dtype, int64_t n, int64_t c, int64_t h,
                      int64_t w) {
   px_tensor *plain = pattern(dtype, S(n, c, h, w)), *last = NULL;
   OK(px_clone(&last, plain, "channels_last"));
-  sides[0] = plain, sides[1] = there_take(last);
+  sides[0] = plain, sides[1] = to_device_take(last);
 }
-// Releases both results, which must agree; the device's is channels_last.
+// Releases both results, which must agree. The device's is channels_last.
 static void same(const char *what, px_tensor *made[2], double tolerance) {
   bool good = agrees(what, made[0], made[1], tolerance);
   bool formed =
@@ -26,7 +25,7 @@ static void same(const char *what, px_tensor *made[2], double tolerance) {
 }
 static const char *format_at(int k) { return k ? "channels_last" : "contiguous_format"; }
 
-PX_TEST(maxima_of_channels_side_by_side) {
+PX_TEST(max_pooling_of_channels_last) {
   static const struct {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
     bool ceil;
@@ -55,7 +54,7 @@ PX_TEST(maxima_of_channels_side_by_side) {
     }
 }
 
-PX_TEST(maxima_of_what_is_no_number_are_the_last_of_them) {
+PX_TEST(max_pooling_returns_the_last_nan) {
   px_tensor *sides[2], *out[2] = {0}, *at[2] = {0};
   arrange();
   sides_of(sides, PX_FLOAT32, 1, 4, 4, 5);
@@ -70,7 +69,7 @@ PX_TEST(maxima_of_what_is_no_number_are_the_last_of_them) {
   same("places", at, 0);
 }
 
-PX_TEST(means_of_channels_side_by_side) {
+PX_TEST(average_pooling_of_channels_last) {
   static const int64_t sizes[][2] = {{1, 1}, {2, 3}, {7, 4}, {12, 15}};
   arrange();
   for (int i = 0; i < CHANNELS; i++)
@@ -100,7 +99,7 @@ PX_TEST(means_of_channels_side_by_side) {
     }
 }
 
-// Rows that are few, many, and of more channels than a block has.
+// Few rows, many rows, and more channels than a CUDA block covers.
 static void check_norms(px_dtype d, const int64_t *s, bool training) {
   enum { RESULTS = 4, GIVEN = 4 };
   double tolerance = tolerance_of(d) * 10;
@@ -112,7 +111,7 @@ static void check_norms(px_dtype d, const int64_t *s, bool training) {
     for (int i = 0; i < GIVEN; i++) {
       given[i] = pattern(i < 2 ? d : wide, S(s[1]));
       if (i == 3) OK(px_mul_(given[i], given[i]));
-      if (k) given[i] = there_take(given[i]);
+      if (k) given[i] = to_device_take(given[i]);
     }
     px_value statistics[2] = {training ? PX_NONE() : PX_T(given[2]),
                               training ? PX_NONE() : PX_T(given[3])};
@@ -128,11 +127,11 @@ static void check_norms(px_dtype d, const int64_t *s, bool training) {
   }
   same("results", out, tolerance), same("means", mean, tolerance);
   same("deviations", invstd, tolerance), same("variances", var, tolerance);
-  // Sums of many products, in another order.
+  // Long sums are accumulated in another order.
   same("gradients", dx, tolerance), same("of weights", dw, tolerance * 100);
   same("of biases", db, tolerance * 100);
 }
-PX_TEST(batches_of_channels_side_by_side_are_normalized) {
+PX_TEST(batch_norm_of_channels_last) {
   static const int64_t shapes[][4] = {
       {2, 8, 1, 3}, {3, 24, 9, 7}, {16, 64, 20, 21}, {2, 5, 6, 7}, {5, 2056, 3, 3}};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
@@ -141,14 +140,14 @@ PX_TEST(batches_of_channels_side_by_side_are_normalized) {
     for (int k = 0; k < 8; k++) check_norms(dtypes[k / 2], shapes[i], k % 2);
 }
 
-PX_TEST(running_averages_are_moved_in_their_own_dtype) {
+PX_TEST(running_averages_are_updated_in_their_dtype) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_BFLOAT16};
   arrange();
   for (int i = 0; i < 2; i++) {
     px_tensor *kept[2] = {pattern(dtypes[i], S(300)), NULL};
     px_tensor *value[2] = {pattern(PX_FLOAT32, S(300)), NULL};
     OK(px_mul_scalar_(value[0], px_float(0.3)));
-    kept[1] = there(kept[0]), value[1] = there(value[0]);
+    kept[1] = to_device(kept[0]), value[1] = to_device(value[0]);
     for (int k = 0; k < 2; k++) {
       OK(HIDDEN_INPLACE(running_average, PX_T(kept[k]), PX_T(value[k]), PX_F(0.1)));
       px_release(value[k]);
@@ -157,7 +156,7 @@ PX_TEST(running_averages_are_moved_in_their_own_dtype) {
   }
 }
 
-PX_TEST(optimizers_change_channels_last_parameters_where_they_lie) {
+PX_TEST(optimizers_update_channels_last_parameters_inplace) {
   px_tensor *p[2], *grad[2];
   arrange();
   sides_of(p, PX_FLOAT32, 6, 5, 3, 3), sides_of(grad, PX_FLOAT32, 6, 5, 3, 3);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution on a device, forward and both gradients, against the CPU: by cuDNN where it is, and
-// by the backend's own kernels where it is switched off. On a real device where there is one, else
-// on a simulated one. Channels_last tensors, too, of which cuDNN has plans of its own.
+// Convolution on a device, forward and both gradients, against the CPU: with cuDNN if available,
+// and with the backend's kernels if cuDNN is switched off. On a real device if there is one,
+// otherwise on a simulated one. Channels_last tensors, too, since cuDNN has separate plans for
+// them.
 #include "kernels_help.h"
 
 typedef struct problem {
@@ -27,24 +28,25 @@ static void arrange(bool library) {
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
 }
 
-// Which of image, weight and gradient lie channels_last.
+// The channels_last operands among image, weight and gradient.
 enum { IMAGE_LAST = 1, WEIGHT_LAST = 2, GRAD_LAST = 8 };
-static px_tensor *laid(px_tensor *take, int which, int last) {
+static px_tensor *with_layout(px_tensor *source, int which, int last) {
   px_tensor *made = NULL;
-  if (!(last >> which & 1)) return take;
-  OK(px_clone(&made, take, "channels_last"));
-  px_release(take);
+  if (!(last >> which & 1)) return source;
+  OK(px_clone(&made, source, "channels_last"));
+  px_release(source);
   return made;
 }
 
-// Result, and gradients of image, weight and bias, for a pattern of gradients, on the CPU.
+// Computes on the CPU the result, and the gradients of image, weight and bias for a patterned
+// gradient.
 enum { RESULTS = 4 };
 static void compute_last(px_tensor *out[RESULTS], const problem *p, px_dtype dtype,
                          px_device device, int last) {
   px_tensor *leaves[3], *y = NULL;
   const int64_t *sizes[3] = {p->x, p->w, p->w};
   for (int i = 0; i < 3; i++) {
-    px_tensor *here = laid(pattern(dtype, i < 2 ? 4 : 1, sizes[i]), i, last);
+    px_tensor *here = with_layout(pattern(dtype, i < 2 ? 4 : 1, sizes[i]), i, last);
     leaves[i] = NULL;
     OK(px_to(&leaves[i], here, PX_DTYPE_NONE, device, false, true));
     OK(px_tensor_set_requires_grad(leaves[i], true));
@@ -52,7 +54,7 @@ static void compute_last(px_tensor *out[RESULTS], const problem *p, px_dtype dty
   }
   OK(px_conv2d(&y, leaves[0], leaves[1], leaves[2], p->stride, 2, p->padding, p->padding_count,
                p->dilation, 2, p->groups));
-  px_tensor *grad = laid(pattern(dtype, 4, px_tensor_sizes(y)), 3, last), *there = NULL;
+  px_tensor *grad = with_layout(pattern(dtype, 4, px_tensor_sizes(y)), 3, last), *there = NULL;
   OK(px_to(&there, grad, PX_DTYPE_NONE, device, false, true));
   OK(px_backward(1, &y, &there, false, false));
   px_tensor *results[RESULTS] = {y, px_tensor_grad(leaves[0]), px_tensor_grad(leaves[1]),
@@ -71,7 +73,7 @@ static void compute_last(px_tensor *out[RESULTS], const problem *p, px_dtype dty
   for (int i = 0; i < 3; i++) px_release(leaves[i]);
 }
 
-// The greatest difference, in parts of the greatest element.
+// Max difference, relative to the max element.
 static double difference(const px_tensor *want, const px_tensor *got) {
   CHECK_EQ(px_tensor_numel(want), px_tensor_numel(got));
   const double *a = px_tensor_data(want), *b = px_tensor_data(got);
@@ -114,7 +116,7 @@ static void check_orders(px_dtype dtype, double tolerance) {
   for (int i = 0; i < 4; i++) check_last(dtype, tolerance, orders[i]);
 }
 
-// Gradients of weights are sums of up to 43264 products, which libraries add in any order.
+// Gradients of weights are sums of up to 43264 products, accumulated in any order.
 PX_TEST(convolutions_in_float32) { arrange(true), check_all(PX_FLOAT32, 1e-4); }
 PX_TEST(convolutions_in_float64) { arrange(true), check_all(PX_FLOAT64, 1e-12); }
 PX_TEST(convolutions_in_float16) { arrange(true), check_all(PX_FLOAT16, 4e-3); }
@@ -134,7 +136,7 @@ PX_TEST(plans_chosen_by_trial) {
   px_setting_set(PX_SETTING_CUDNN_BENCHMARK, true);
   check_all(PX_FLOAT32, 1e-4);
 }
-PX_TEST(plans_that_repeat_exactly) {
+PX_TEST(deterministic_plans_are_reproducible) {
   px_tensor *first[RESULTS] = {0}, *second[RESULTS] = {0};
   arrange(true);
   px_setting_set(PX_SETTING_CUDNN_DETERMINISTIC, true);
@@ -156,7 +158,7 @@ PX_TEST(the_environment_switches_the_library_off) {
   CHECK_EQ(px_device_library("cudnn"), 0);
   check_all(PX_FLOAT32, 1e-5);
 }
-PX_TEST(the_version_is_that_of_a_library_or_none) {
+PX_TEST(the_library_version_is_known_or_zero) {
   arrange(true);
   int64_t version = px_device_library("cudnn");
   fprintf(stderr, "cuDNN: %lld\n", (long long)version);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and pooling: against sums written out, for small and large images; texts.
+// Convolution and pooling against explicit sums, for small and large images; error texts.
 #include "kernels_help.h"
 
 typedef struct geometry {
   int64_t n, c, h, w, oc, kernel[2], stride[2], padding[2], dilation[2], groups;
 } geometry;
-static bool image_last, weight_last;  // what lies channels_last in a test
-// Tests of the ways that sum up products of all places.
-static void place_by_place(void) { px_setting_set(PX_SETTING_NNPACK_ENABLED, 0); }
+static bool image_last, weight_last;  // operands of a test in channels_last
+// Switches NNPACK off, for tests of the direct methods.
+static void disable_nnpack(void) { px_setting_set(PX_SETTING_NNPACK_ENABLED, 0); }
 
-// ---- the reference: sums over all that meet, in double
+// ---- the reference: sums over all overlapping elements, in double
 
 typedef struct sums {
   const geometry *g;
@@ -22,8 +22,8 @@ static double number(const px_tensor *t, int64_t i) {
   const char *at = px_tensor_data((px_tensor *)t);
   return px_scalar_float(px_scalar_load(dtype, at + (size_t)i * px_dtype_size(dtype)));
 }
-// One output position of one output channel.
-static void add_position(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) {
+// Adds one output pixel of one output channel.
+static void add_pixel(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) {
   const geometry *g = s->g;
   int64_t cg = g->c / g->groups, first = o / (g->oc / g->groups) * cg;
   int64_t out = ((n * g->oc + o) * s->oh + oy) * s->ow + ox;
@@ -33,17 +33,17 @@ static void add_position(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) 
       int64_t x = ox * g->stride[1] - g->padding[1] + k % g->kernel[1] * g->dilation[1];
       if (y < 0 || y >= g->h || x < 0 || x >= g->w) continue;
       int64_t at = ((n * g->c + first + c) * g->h + y) * g->w + x;
-      int64_t place = (o * cg + c) * g->kernel[0] * g->kernel[1] + k;
-      s->y[out] += s->x[at] * s->w[place];
-      s->gx[at] += s->dy[out] * s->w[place];
-      s->gw[place] += s->dy[out] * s->x[at];
+      int64_t tap = (o * cg + c) * g->kernel[0] * g->kernel[1] + k;
+      s->y[out] += s->x[at] * s->w[tap];
+      s->gx[at] += s->dy[out] * s->w[tap];
+      s->gw[tap] += s->dy[out] * s->x[at];
     }
 }
 static void add_all(sums *s) {
   for (int64_t n = 0; n < s->g->n; n++)
     for (int64_t o = 0; o < s->g->oc; o++)
       for (int64_t y = 0; y < s->oh; y++)
-        for (int64_t x = 0; x < s->ow; x++) add_position(s, n, o, y, x);
+        for (int64_t x = 0; x < s->ow; x++) add_pixel(s, n, o, y, x);
 }
 
 // ---- comparisons
@@ -64,13 +64,13 @@ static double *numbers(const px_tensor *given) {
   for (int64_t i = 0; i < px_tensor_numel(t); i++) all[i] = number(t, i);
   return all;
 }
-static void check_near(const px_tensor *given, const double *wanted, const char *what) {
+static void check_close(const px_tensor *given, const double *wanted, const char *what) {
   PX_SCOPED(px_tensor) t = row_major(given);
   double tolerance = px_tensor_dtype(t) == PX_FLOAT64 ? 1e-11 : 1e-3;
   double rounding = px_tensor_dtype(t) == PX_BFLOAT16 ? 0x1p-8 : tolerance / 100;
   for (int64_t i = 0; i < px_tensor_numel(t); i++) {
-    double x = number(t, i), most = tolerance + rounding * fabs(wanted[i]);
-    if (fabs(x - wanted[i]) <= most || x == wanted[i] || (x != x && wanted[i] != wanted[i]))
+    double x = number(t, i), bound = tolerance + rounding * fabs(wanted[i]);
+    if (fabs(x - wanted[i]) <= bound || x == wanted[i] || (x != x && wanted[i] != wanted[i]))
       continue;
     fprintf(stderr, "%s: element %lld is %.9g, not %.9g\n", what, (long long)i, x, wanted[i]);
     exit(1);
@@ -83,30 +83,30 @@ static px_tensor *leaf(px_dtype dtype, double scale, int ndim, const int64_t *si
   OK(px_tensor_set_requires_grad(t, true));
   return t;
 }
-static void lay_out_last(px_tensor **t) {
+static void to_channels_last(px_tensor **t) {
   px_tensor *last = NULL;
   OK(px_contiguous_in(&last, *t, "channels_last"));
   px_release(*t);
   *t = last;
 }
-static void lay_last(px_tensor **leaf) {
+static void leaf_to_channels_last(px_tensor **leaf) {
   OK(px_tensor_set_requires_grad(*leaf, false));
-  lay_out_last(leaf);
+  to_channels_last(leaf);
   OK(px_tensor_set_requires_grad(*leaf, true));
 }
-// Results and gradients, the image having `first` as its first number unless that is 0. Sums of the
-// pattern are exact unless it is scaled.
+// Computes results and gradients. `first`, unless 0, replaces the first element of the image. Sums
+// of the pattern are exact unless it is scaled.
 static void convolve(const geometry *g, px_dtype dtype, double scale, double first,
                      px_tensor *all[4]) {
   all[0] = leaf(dtype, scale, S(g->n, g->c, g->h, g->w));
   all[1] = leaf(dtype, scale, S(g->oc, g->c / g->groups, g->kernel[0], g->kernel[1]));
   if (first != 0) px_scalar_store(px_float(first), dtype, px_tensor_data(all[0]));
-  if (image_last) lay_last(&all[0]);
-  if (weight_last) lay_last(&all[1]);
+  if (image_last) leaf_to_channels_last(&all[0]);
+  if (weight_last) leaf_to_channels_last(&all[1]);
   OK(px_conv2d(&all[2], all[0], all[1], NULL, g->stride, 2, g->padding, 2, g->dilation, 2,
                g->groups));
   all[3] = pattern(dtype, 4, px_tensor_sizes(all[2]));
-  if (image_last) lay_out_last(&all[3]);
+  if (image_last) to_channels_last(&all[3]);
   OK(px_backward(1, &all[2], &all[3], false, false));
 }
 static void check_with(geometry g, px_dtype dtype, double first) {
@@ -116,9 +116,9 @@ static void check_with(geometry g, px_dtype dtype, double first) {
   s.oh = px_tensor_size(all[2], 2), s.ow = px_tensor_size(all[2], 3);
   s.y = zeros(all[2]), s.gx = zeros(all[0]), s.gw = zeros(all[1]);
   add_all(&s);
-  check_near(all[2], s.y, "results");
-  check_near(px_tensor_grad(all[0]), s.gx, "gradient of the image");
-  check_near(px_tensor_grad(all[1]), s.gw, "gradient of the weight");
+  check_close(all[2], s.y, "results");
+  check_close(px_tensor_grad(all[0]), s.gx, "gradient of the image");
+  check_close(px_tensor_grad(all[1]), s.gw, "gradient of the weight");
   free(s.x), free(s.w), free(s.dy);
   free(s.y), free(s.gx), free(s.gw);
   for (int i = 0; i < 4; i++) px_release(all[i]);
@@ -129,7 +129,7 @@ static void check_conv(geometry g) {
   check_with(g, PX_BFLOAT16, 0);
 }
 
-// ---- shapes: batch, channels, height, width, channels out, kernel, stride, padding, dilation
+// ---- shapes: batch, channels, height, width, output channels, kernel, stride, padding, dilation
 
 PX_TEST(small_images_in_batches) {
   check_conv((geometry){37, 3, 8, 8, 5, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
@@ -148,12 +148,12 @@ PX_TEST(strides_dilation_groups) {
   check_conv((geometry){2, 6, 17, 12, 10, {4, 3}, {3, 2}, {1, 0}, {2, 3}, 2});
 }
 PX_TEST(single_pixels) { check_conv((geometry){5, 7, 1, 1, 3, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}); }
-PX_TEST(one_place_kernels) {
+PX_TEST(pointwise_kernels) {
   check_conv((geometry){2, 20, 19, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   check_conv((geometry){2, 5, 19, 13, 3, {1, 1}, {2, 3}, {0, 0}, {1, 1}, 1});
   check_conv((geometry){2, 5, 12, 13, 3, {1, 1}, {1, 1}, {2, 1}, {1, 1}, 1});
 }
-PX_TEST(patches_side_by_side) {
+PX_TEST(non_overlapping_patches) {
   check_conv((geometry){2, 3, 48, 40, 18, {8, 8}, {8, 8}, {0, 0}, {1, 1}, 1});
 }
 PX_TEST(depthwise) {
@@ -163,8 +163,8 @@ PX_TEST(depthwise) {
   check_conv((geometry){1, 6, 20, 22, 6, {3, 3}, {1, 1}, {3, 3}, {3, 3}, 6});
   check_conv((geometry){9, 5, 7, 7, 5, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 5});
 }
-// Strips that overlap, rows shorter than a vector, bands, and zeros of each number.
-PX_TEST(each_channel_by_itself_in_strips_of_columns) {
+// Overlapping strips, rows shorter than a vector, bands, and all amounts of padding.
+PX_TEST(depthwise_in_column_strips) {
   for (int64_t size = 3; size <= 7; size += 2) {
     for (int64_t w = size; w < 40; w++)
       check_with((geometry){1, 2, 9, w, 2, {size, size}, {1, 1}, {1, 1}, {1, 1}, 2}, PX_FLOAT32, 0);
@@ -176,16 +176,17 @@ PX_TEST(each_channel_by_itself_in_strips_of_columns) {
     check_with((geometry){1, 1, 4, 600, 1, {size, size}, {1, 1}, {2, 2}, {1, 1}, 1}, PX_FLOAT32, 0);
   }
 }
-// Steps of each side, remainders that have no place, distances, zeros of each number, kernels that
-// are larger than the image; bands; and few channels, whose images are summed in parts.
-PX_TEST(each_channel_by_itself_in_planes) {
+// Strides and dilations in each dimension, unused remainders, all amounts of padding, kernels
+// larger than the image, bands, and few channels with images summed in parts.
+PX_TEST(depthwise_of_whole_planes) {
   static const int64_t sizes[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33};
   for (int64_t i = 0; i < 12 * 4 * 4; i++) {
     int64_t w = sizes[i % 12], rows = 1 + i / 12 % 4, columns = 1 + i / 48;
     for (int64_t k = 0; k < 12; k++) {
-      int64_t far = 1 + k / 8, steps[2] = {1 + k % 2, 1 + k / 2 % 2};
-      int64_t most = k % 3 ? far * (columns - 1) : 0, pad = k % 3 == 2 ? most : most / 2;
-      if (w + 2 * pad < far * (columns - 1) + 1) continue;
+      int64_t dilation_step = 1 + k / 8, steps[2] = {1 + k % 2, 1 + k / 2 % 2};
+      int64_t bound = k % 3 ? dilation_step * (columns - 1) : 0,
+              pad = k % 3 == 2 ? bound : bound / 2;
+      if (w + 2 * pad < dilation_step * (columns - 1) + 1) continue;
       check_with((geometry){2,
                             3,
                             6 + i % 5 + 2 * rows,
@@ -194,7 +195,7 @@ PX_TEST(each_channel_by_itself_in_planes) {
                             {rows, columns},
                             {steps[0], steps[1]},
                             {k % 4, pad},
-                            {far, far},
+                            {dilation_step, dilation_step},
                             3},
                  PX_FLOAT32, k == 5 ? INFINITY : 0);
     }
@@ -207,7 +208,7 @@ PX_TEST(each_channel_by_itself_in_planes) {
   check_with((geometry){1, 2, 1, 5000, 2, {1, 9}, {1, 2}, {0, 4}, {1, 1}, 2}, PX_FLOAT32, 0);
   check_with((geometry){1, 2, 1, 70000, 2, {1, 5}, {1, 1}, {0, 2}, {1, 1}, 2}, PX_FLOAT32, 0);
 }
-PX_TEST(few_positions_and_many_channels) {
+PX_TEST(few_pixels_and_many_channels) {
   for (int k = 0; k < 4; k++) {
     image_last = k & 1, weight_last = k & 2;
     check_conv((geometry){2, 40, 4, 4, 160, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
@@ -216,34 +217,36 @@ PX_TEST(few_positions_and_many_channels) {
     check_conv((geometry){2, 80, 3, 3, 90, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   }
 }
-PX_TEST(many_positions_of_channels_side_by_side) {
+PX_TEST(many_pixels_in_channels_last) {
   image_last = weight_last = true;
   check_conv((geometry){2, 20, 19, 23, 30, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){1, 17, 31, 22, 9, {2, 3}, {2, 3}, {1, 0}, {3, 2}, 1});
   check_conv((geometry){3, 70, 11, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
-PX_TEST(pixels_are_used_as_they_lie) {
-  place_by_place();
+PX_TEST(channels_last_without_packing) {
+  disable_nnpack();
   image_last = true;
   for (int k = 0; k < 2; k++) {
     weight_last = k;
     check_conv((geometry){3, 32, 13, 17, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
     check_conv((geometry){2, 16, 31, 45, 31, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 1});
-    check_conv((geometry){30, 32, 7, 7, 64, {3, 1}, {3, 1}, {1, 0}, {2, 1}, 1});  // images at once
+    check_conv(
+        (geometry){30, 32, 7, 7, 64, {3, 1}, {3, 1}, {1, 0}, {2, 1}, 1});  // several images at once
     check_conv((geometry){4, 96, 24, 10, 64, {4, 3}, {3, 2}, {0, 2}, {2, 2}, 2});
     check_conv((geometry){1, 3, 70, 61, 32, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1});
     check_conv((geometry){2, 32, 40, 37, 16, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-    check_conv((geometry){2, 32, 30, 30, 16, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1});  // no zeros
+    check_conv((geometry){2, 32, 30, 30, 16, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1});  // no padding
     check_conv((geometry){1, 64, 40, 50, 15, {3, 3}, {1, 1}, {2, 5}, {1, 1}, 1});  // in bands
   }
 }
-// Products so large that a row of theirs is a position, whose results are turned then.
-PX_TEST(large_products_of_rows_that_are_positions) {
-  place_by_place();
+// Products large enough that a GEMM row is an output pixel; the result is transposed afterwards.
+PX_TEST(large_products_with_pixels_as_rows) {
+  disable_nnpack();
   for (int k = 0; k < 2; k++) {
     weight_last = k;
     check_with((geometry){5, 64, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
-    check_conv((geometry){6, 64, 7, 7, 64 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // at once
+    check_conv((geometry){
+        6, 64, 7, 7, 64 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // several images at once
     check_with((geometry){3, 96, 31, 15, 256, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2}, PX_FLOAT32, 0);
     check_with((geometry){1, 16, 30, 61, 94, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1}, PX_FLOAT32, 0);
     check_with((geometry){3, 79, 31, 15, 256, {3, 3}, {2, 1}, {2, 0}, {1, 2}, 1}, PX_FLOAT64, 0);
@@ -251,10 +254,10 @@ PX_TEST(large_products_of_rows_that_are_positions) {
     check_with((geometry){2, 256, 25, 27, 128, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1}, PX_FLOAT64, 0);
   }
 }
-// Positions that are no whole vectors, results that are no whole tiles, sums of several blocks of
-// terms, bands of few positions, and places of planes that are no results.
-PX_TEST(weights_and_positions_are_used_as_they_lie) {
-  place_by_place();
+// Output pixels with a vector tail, results with partial tiles, sums of several k blocks, bands of
+// few pixels, and input pixels without a result.
+PX_TEST(row_major_without_packing) {
+  disable_nnpack();
   check_conv((geometry){2, 20, 19, 23, 13, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   check_conv((geometry){3, 48, 12, 11, 36, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 3});
   for (int64_t w = 128; w < 146; w++)
@@ -268,8 +271,8 @@ PX_TEST(weights_and_positions_are_used_as_they_lie) {
   check_with((geometry){1, 16, 12, 12, 16, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32,
              INFINITY);
 }
-// Some of them are a unit, with images left over, or each is tiles by itself.
-PX_TEST(small_images_of_one_place_are_used_as_they_lie) {
+// A unit has several images with a remainder, or each image is tiled by itself.
+PX_TEST(small_images_1x1_without_packing) {
   for (int k = 0; k < 2; k++) {
     weight_last = k;
     check_conv((geometry){9, 256, 7, 7, 130, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
@@ -283,15 +286,15 @@ PX_TEST(small_images_of_one_place_are_used_as_they_lie) {
   check_with((geometry){8, 256, 7, 7, 96, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
   check_with((geometry){1, 64, 7, 7, 32, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
 }
-// More terms than a block of a product has, so that sums are added to.
-PX_TEST(rows_of_pixels_of_each_length) {
-  place_by_place();
+// More terms than a GEMM block, so that partial sums are accumulated.
+PX_TEST(channels_last_rows_of_each_length) {
+  disable_nnpack();
   image_last = true;
   for (int64_t w = 1; w < 18; w++)
     check_conv((geometry){2, 80, 5, w, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
-// Whose terms of one place are no whole tiles.
-PX_TEST(gradients_of_weights_of_many_results_of_pixels) {
+// The terms of a tap leave partial tiles.
+PX_TEST(gradients_of_weights_of_many_channels_last_pixels) {
   image_last = true;
   for (int k = 0; k < 2; k++) {
     weight_last = k;
@@ -301,19 +304,19 @@ PX_TEST(gradients_of_weights_of_many_results_of_pixels) {
     check_conv((geometry){3, 80, 25, 19, 45, {1, 1}, {2, 1}, {0, 0}, {1, 1}, 1});
   }
 }
-PX_TEST(an_infinite_pixel_that_lies_in_one_piece_reaches_only_what_sees_it) {
-  place_by_place();
+PX_TEST(an_infinite_channels_last_pixel_reaches_only_its_windows) {
+  disable_nnpack();
   image_last = true;
   check_with((geometry){1, 16, 30, 30, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32,
              INFINITY);
 }
-PX_TEST(weights_whose_channels_lie_side_by_side) {
+PX_TEST(channels_last_weights) {
   weight_last = true;
   check_conv((geometry){2, 70, 9, 8, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){1, 66, 9, 11, 18, {3, 2}, {2, 2}, {1, 0}, {1, 1}, 1});
   check_conv((geometry){2, 72, 8, 9, 40, {3, 3}, {2, 1}, {1, 1}, {1, 2}, 2});
 }
-static void same_with_any_threads(px_dtype dtype, geometry g) {
+static void compare_thread_counts(px_dtype dtype, geometry g) {
   px_tensor *alone[4] = {NULL};
   OK(px_set_num_threads(1));
   convolve(&g, dtype, 1 / 3.0, 0, alone);
@@ -331,10 +334,9 @@ static void same_with_any_threads(px_dtype dtype, geometry g) {
   }
   for (int i = 0; i < 4; i++) px_release(alone[i]);
 }
-// Winograd's algorithm: tiles that reach beyond the image, rows of tiles of several images in a
-// unit, results that are no whole blocks, units and parts of several pieces, and padding that
-// leaves rows out or adds more than one.
-PX_TEST(images_by_three_by_three_places_in_tiles) {
+// Winograd: tiles beyond the image border, units with tile rows of several images, partial output
+// blocks, units and parts in several pieces, and padding that skips rows or exceeds one.
+PX_TEST(winograd_3x3) {
   for (int k = 0; k < 4; k++) {
     image_last = k & 1, weight_last = k & 2;
     check_with((geometry){3, 32, 13, 17, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
@@ -345,31 +347,31 @@ PX_TEST(images_by_three_by_three_places_in_tiles) {
   check_with((geometry){2, 160, 23, 20, 32, {3, 3}, {1, 1}, {2, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
   check_with((geometry){1, 32, 61, 70, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
 }
-PX_TEST(an_infinite_pixel_in_a_tile_reaches_only_what_sees_it) {
+PX_TEST(winograd_an_infinite_pixel_reaches_only_its_windows) {
   for (int k = 0; k < 2; k++) {
     image_last = k;
     check_with((geometry){1, 32, 20, 20, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32,
                INFINITY);
   }
 }
-PX_TEST(convolutions_in_tiles_do_not_depend_on_the_number_of_threads) {
+PX_TEST(winograd_does_not_depend_on_the_number_of_threads) {
   for (int last = 0; last < 2; last++) {
     image_last = weight_last = last;
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){3, 96, 15, 13, 144, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){2, 32, 40, 61, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){2, 160, 14, 14, 192, {3, 3}, {1, 1}, {0, 1}, {1, 1}, 1});
   }
 }
-// Whose sums are shorter and in another order: a setting tells the ways apart.
-PX_TEST(tiles_can_be_turned_off) {
+// Winograd sums are shorter and in another order, so the setting distinguishes the methods.
+PX_TEST(winograd_can_be_switched_off) {
   geometry g = {2, 64, 20, 20, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1};
   px_tensor *tiles[4] = {NULL}, *plain[4] = {NULL};
   if (strcmp(px_cpu_capability(), "AVX512")) SKIP("there are no kernels of AVX-512");
   convolve(&g, PX_FLOAT32, 1 / 3.0, 0, tiles);
-  place_by_place();
+  disable_nnpack();
   convolve(&g, PX_FLOAT32, 1 / 3.0, 0, plain);
   size_t bytes = (size_t)px_tensor_numel(plain[2]) * sizeof(float);
   CHECK(memcmp(px_tensor_data(tiles[2]), px_tensor_data(plain[2]), bytes));
@@ -387,40 +389,40 @@ static void check_bias(px_tensor *x, int64_t results, int64_t side) {
   double *wanted = numbers(y[0]);
   each = px_tensor_size(y[0], 2) * px_tensor_size(y[0], 3);
   for (int64_t i = 0; i < px_tensor_numel(y[0]); i++) wanted[i] += number(b, i / each % results);
-  check_near(y[1], wanted, "results with a bias");
+  check_close(y[1], wanted, "results with a bias");
   free(wanted), px_release(y[0]), px_release(y[1]);
 }
-PX_TEST(tiles_have_a_bias) {
+PX_TEST(winograd_adds_the_bias) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 32, 15, 14));
   check_bias(x, 48, 3);
 }
-PX_TEST(few_positions_have_a_bias) {
+PX_TEST(few_pixels_add_the_bias) {
   for (int last = 0; last < 2; last++) {
     PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 80, 2, 3));
-    if (last) lay_last(&x);
+    if (last) leaf_to_channels_last(&x);
     check_bias(x, 70, 1);
   }
 }
-PX_TEST(weights_that_are_used_as_they_lie_have_a_bias) {
+PX_TEST(unpacked_weights_add_the_bias) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 140, 11, 13));
   PX_SCOPED(px_tensor) small = pattern(PX_FLOAT32, S(1, 70, 7, 7));
   check_bias(x, 21, 1);
   check_bias(small, 30, 1);
 }
-PX_TEST(a_kernel_of_one_place_sees_what_is_padded_behind) {
+PX_TEST(a_1x1_kernel_reads_trailing_padding) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 64, 2, 3));
   PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(5, 64, 1, 1));
   px_tensor *y[2] = {NULL};
   for (int last = 0; last < 2; last++) {
-    if (last) lay_last(&x), lay_last(&w);
+    if (last) leaf_to_channels_last(&x), leaf_to_channels_last(&w);
     OK(px_conv2d(&y[last], x, w, NULL, SIZES(1), 1, SIZES(0, 0, 2, 1), 4, SIZES(1), 1, 1));
   }
   double *wanted = numbers(y[0]);
   CHECK(wanted[3] == 0 && wanted[4 * 4 - 1] == 0);
-  check_near(y[1], wanted, "results with zeros behind");
+  check_close(y[1], wanted, "results with zeros behind");
   free(wanted), px_release(y[0]), px_release(y[1]);
 }
-PX_TEST(groups_of_each_number_of_channels) {
+PX_TEST(groups_of_each_channel_count) {
   for (int64_t out = 1; out < 19; out++)
     check_conv((geometry){1, 4, 13, 21, 2 * out, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){2, 3, 16, 17, 12, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 3});
@@ -430,90 +432,91 @@ PX_TEST(rows_of_each_length) {
   for (int64_t w = 1; w < 40; w++)
     check_conv((geometry){1, 2, 6, w, 2, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2});
 }
-PX_TEST(kernels_that_reach_far_beyond_the_image) {
+PX_TEST(kernels_far_beyond_the_image) {
   check_conv((geometry){1, 2, 5, 6, 2, {3, 3}, {1, 1}, {20, 17}, {20, 15}, 1});
   check_conv((geometry){1, 2, 9, 9, 18, {2, 2}, {5, 5}, {3, 4}, {1, 1}, 1});
 }
-PX_TEST(gradients_of_weights_of_few_results) {
+PX_TEST(gradients_of_weights_of_few_output_channels) {
   check_conv((geometry){3, 6, 13, 17, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 20, 70, 90, 32, {3, 2}, {1, 1}, {2, 0}, {1, 3}, 1});  // in bands
-  check_conv((geometry){13, 9, 6, 5, 30, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});    // images at once
+  check_conv(
+      (geometry){13, 9, 6, 5, 30, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // several images at once
   check_conv((geometry){2, 8, 23, 19, 64, {3, 5}, {2, 3}, {1, 2}, {2, 1}, 2});
   check_conv((geometry){2, 130, 9, 11, 47, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
-// What lies between rows for no result must not be multiplied into sums that matter.
-PX_TEST(an_infinite_pixel_reaches_only_what_sees_it) {
+// Values between rows that belong to no result must not reach the sums of others.
+PX_TEST(an_infinite_pixel_reaches_only_its_windows) {
   check_with((geometry){1, 4, 20, 20, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
   check_with((geometry){1, 3, 20, 20, 3, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 3}, PX_FLOAT32, INFINITY);
   check_with((geometry){1, 3, 20, 20, 40, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
 }
 
 PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
-  place_by_place();
-  same_with_any_threads(PX_FLOAT32,
+  disable_nnpack();
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){2, 20, 24, 24, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){1, 32, 24, 24, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){2, 150, 30, 31, 40, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){2, 24, 90, 50, 24, {5, 5}, {1, 1}, {2, 2}, {1, 1}, 24});
-  same_with_any_threads(PX_FLOAT32, (geometry){9, 5, 30, 31, 5, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 5});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32, (geometry){9, 5, 30, 31, 5, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 5});
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){1, 3, 130, 140, 40, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){1, 64, 44, 41, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_BFLOAT16,
+  compare_thread_counts(PX_BFLOAT16,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_BFLOAT16,
+  compare_thread_counts(PX_BFLOAT16,
                         (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 
-// Whose cuts alone would be small products.
-PX_TEST(gradients_of_weights_of_one_place_do_not_depend_on_the_number_of_threads) {
-  same_with_any_threads(PX_FLOAT64,
+// Splits of this reduction alone would be small products.
+PX_TEST(gradients_of_1x1_weights_do_not_depend_on_the_number_of_threads) {
+  compare_thread_counts(PX_FLOAT64,
                         (geometry){8, 150, 14, 14, 160, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
-PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
-  place_by_place();
-  same_with_any_threads(PX_FLOAT32, (geometry){9, 64, 7, 7, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+PX_TEST(large_products_of_pixels_do_not_depend_on_the_number_of_threads) {
+  disable_nnpack();
+  compare_thread_counts(PX_FLOAT32, (geometry){9, 64, 7, 7, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){6, 192, 7, 7, 200, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT64,
+  compare_thread_counts(PX_FLOAT64,
                         (geometry){2, 64, 33, 30, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){9, 256, 7, 7, 520, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT64,
+  compare_thread_counts(PX_FLOAT64,
                         (geometry){7, 256, 7, 7, 130, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32,
+  compare_thread_counts(PX_FLOAT32,
                         (geometry){1, 96, 7, 7, 300, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-  same_with_any_threads(PX_FLOAT32, (geometry){5, 64, 8, 8, 96, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  compare_thread_counts(PX_FLOAT32, (geometry){5, 64, 8, 8, 96, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
-PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
-  place_by_place();
+PX_TEST(channels_last_does_not_depend_on_the_number_of_threads) {
+  disable_nnpack();
   image_last = true;
   for (int last = 0; last < 2; last++) {
     weight_last = last;
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){5, 16, 30, 30, 32, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
-    same_with_any_threads(PX_FLOAT64,
+    compare_thread_counts(PX_FLOAT64,
                           (geometry){1, 64, 33, 30, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){3, 160, 9, 17, 224, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){6, 96, 15, 13, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   }
 }
-PX_TEST(convolutions_of_few_positions_do_not_depend_on_the_number_of_threads) {
+PX_TEST(convolutions_of_few_pixels_do_not_depend_on_the_number_of_threads) {
   for (int last = 0; last < 2; last++) {
     image_last = weight_last = last;
-    same_with_any_threads(PX_FLOAT32,
+    compare_thread_counts(PX_FLOAT32,
                           (geometry){2, 96, 4, 4, 160, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-    same_with_any_threads(PX_BFLOAT16,
+    compare_thread_counts(PX_BFLOAT16,
                           (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   }
 }
@@ -524,7 +527,7 @@ static void check_level(px_cpu_level level, const char *name) {
   check_with((geometry){2, 32, 13, 12, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
   check_with((geometry){2, 5, 23, 37, 5, {5, 5}, {2, 2}, {2, 2}, {1, 1}, 5}, PX_FLOAT32, 0);
   check_with((geometry){2, 5, 23, 37, 5, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 5}, PX_FLOAT32, 0);
-  place_by_place();
+  disable_nnpack();
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
@@ -535,7 +538,7 @@ static void check_level(px_cpu_level level, const char *name) {
   check_conv((geometry){2, 70, 4, 4, 150, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){1, 80, 9, 29, 80, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
-PX_TEST(convolutions_of_any_processor) { check_level(PX_CPU_BASE, "base"); }
+PX_TEST(convolutions_at_the_base_level) { check_level(PX_CPU_BASE, "base"); }
 PX_TEST(convolutions_of_avx2) { check_level(PX_CPU_AVX2, "avx2"); }
 PX_TEST(convolutions_of_avx512) { check_level(PX_CPU_AVX512, "avx512"); }
 PX_TEST(convolutions_of_avx512_bf16) { check_level(PX_CPU_AVX512_BF16, "avx512_bf16"); }
@@ -557,7 +560,7 @@ PX_TEST(gradients_reach_input_weight_and_bias) {
   ELEMENTS(px_tensor_grad(b), 0, 1);
   px_release(y);
 }
-PX_TEST(maxima_and_their_places) {
+PX_TEST(max_pooling_with_indices) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 1, 2, 4), VALUES(1, 5, 2, 0, 3, 4, 9, 8));
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) where = NULL;
@@ -566,9 +569,9 @@ PX_TEST(maxima_and_their_places) {
   ELEMENTS(y, 0, 5, 9);
   ELEMENTS(where, 0, 1, 6);
 }
-// Of a window the first of the greatest numbers, or the last NaN.
-static int64_t place_of_maximum(const px_tensor *x, const geometry *g, int64_t plane, int64_t oy,
-                                int64_t ox) {
+// Returns the index of the first max of a window, or of the last NaN.
+static int64_t index_of_max(const px_tensor *x, const geometry *g, int64_t plane, int64_t oy,
+                            int64_t ox) {
   int64_t best = -1;
   for (int64_t k = 0; k < g->kernel[0] * g->kernel[1]; k++) {
     int64_t y = oy * g->stride[0] - g->padding[0] + k / g->kernel[1] * g->dilation[0];
@@ -584,26 +587,26 @@ static void check_maxima(geometry g, px_dtype dtype) {
   PX_SCOPED(px_tensor) x = pattern(dtype, S(2, g.c, g.h, g.w));
   PX_SCOPED(px_tensor) last = NULL;
   PX_SCOPED(px_tensor) result = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) tap = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   for (int64_t i = 5; i < px_tensor_numel(x); i += 37)
     px_scalar_store(px_float(i % 2 ? -INFINITY : NAN), dtype,
                     (char *)px_tensor_data(x) + (size_t)i * px_dtype_size(dtype));
   OK(px_contiguous_in(&last, x, image_last ? "channels_last" : "contiguous_format"));
-  OK(px_max_pool2d_with_indices(&result, &place, last, g.kernel, 2, g.stride, 2, g.padding, 2,
+  OK(px_max_pool2d_with_indices(&result, &tap, last, g.kernel, 2, g.stride, 2, g.padding, 2,
                                 g.dilation, 2, false));
-  y = row_major(result), where = row_major(place);
+  y = row_major(result), where = row_major(tap);
   int64_t oh = px_tensor_size(y, 2), ow = px_tensor_size(y, 3);
   for (int64_t i = 0; i < px_tensor_numel(y); i++) {
     int64_t plane = i / (oh * ow);
-    int64_t best = place_of_maximum(x, &g, plane, i / ow % oh, i % ow);
+    int64_t best = index_of_max(x, &g, plane, i / ow % oh, i % ow);
     CHECK_EQ((int64_t)number(where, i), best);
     double top = number(x, plane * g.h * g.w + best);
     CHECK(number(y, i) == top || (top != top && number(y, i) != number(y, i)));
   }
 }
-PX_TEST(maxima_of_windows_side_by_side) {
+PX_TEST(max_pooling_of_any_stride_and_dilation) {
   for (int64_t stride = 1; stride < 4; stride++)
     for (int64_t dilation = 1; dilation < 3; dilation++)
       for (int wide = 0; wide < 2; wide++) {
@@ -617,8 +620,8 @@ PX_TEST(maxima_of_windows_side_by_side) {
         image_last = false;
       }
 }
-// Planes that are converted one by one, and such that are larger.
-PX_TEST(maxima_of_planes_of_half_formats) {
+// Planes converted one by one, and larger ones.
+PX_TEST(max_pooling_of_fp16_and_bf16) {
   const px_dtype dtypes[] = {PX_FLOAT16, PX_BFLOAT16};
   for (int k = 0; k < 4; k++) {
     geometry g = {2, 3, 11, 13, 0, {2, 3}, {2, 2}, {1, 1}, {1, 1}, 1};
@@ -632,10 +635,11 @@ PX_TEST(maxima_of_planes_of_half_formats) {
     OK(px_backward(1, &total, NULL, false, false));
     PX_SCOPED(px_tensor) ones = NULL;
     OK(px_sum(&ones, px_tensor_grad(x), NULL, 0, false, PX_FLOAT32));
-    CHECK(element(ones, 0) == (double)px_tensor_numel(y));  // each window gives its one place 1
+    CHECK(element(ones, 0) ==
+          (double)px_tensor_numel(y));  // each window contributes 1 to one element
   }
 }
-PX_TEST(means_over_windows) {
+PX_TEST(average_pooling) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 1, 2, 4), VALUES(1, 5, 2, 0, 3, 4, 9, 8));
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
@@ -661,10 +665,10 @@ static void check_means(const geometry *g, px_dtype dtype, bool count_padding) {
     }
     wanted[i] /= (double)(count_padding ? all : count);
   }
-  check_near(y, wanted, "means");
+  check_close(y, wanted, "means");
   free(wanted);
 }
-PX_TEST(means_of_windows_side_by_side) {
+PX_TEST(average_pooling_of_any_stride) {
   static const int64_t kernels[][2] = {{3, 4}, {1, 1}, {2, 1}, {2, 9}};
   for (int64_t stride = 1; stride < 4; stride++)
     for (int i = 0; i < 16; i++) {
@@ -694,18 +698,18 @@ static void check_adaptive(int64_t h, int64_t w, int64_t oh, int64_t ow) {
     }
   }
   OK(px_backward(1, &y, &dy, false, false));
-  check_near(y, wanted, "means");
-  check_near(px_tensor_grad(x), spread, "gradient of the means");
+  check_close(y, wanted, "means");
+  check_close(px_tensor_grad(x), spread, "gradient of the means");
   free(wanted), free(spread);
 }
-PX_TEST(adaptive_means_of_many_planes) {
+PX_TEST(adaptive_average_pooling_of_many_planes) {
   check_adaptive(7, 7, 1, 1);
   check_adaptive(40, 41, 1, 1);
   check_adaptive(5, 9, 2, 3);
   check_adaptive(17, 12, 3, 1);
   check_adaptive(3, 2, 7, 5);
 }
-PX_TEST(what_does_not_fit_is_refused) {
+PX_TEST(mismatched_operands_are_refused) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(1, 3, 4, 4));
   PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(2, 2, 3, 3));
   PX_SCOPED(px_tensor) big = pattern(PX_FLOAT32, S(2, 3, 9, 9));

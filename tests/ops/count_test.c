@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted and added up on the CPU, beside loops over single elements: numbers, bins, runs
-// of equals, and sums of half formats. The same with any number of threads.
+// Counting and sums on the CPU against loops over single elements: bincount, histograms,
+// unique_consecutive, and sums of fp16 and bf16. Results do not depend on the number of threads.
 #include "kernels_help.h"
 #include "phlox/ops/statistics.h"
 
@@ -9,8 +9,7 @@
 
 static const int64_t thread_counts[] = {1, 2, 7, 16};
 
-// Numbers from 0 to below `below` (of floats less 1, in steps of 2 / below), in runs of up to
-// `run`.
+// Integers in [0, below), or floats from -1 in steps of 2 / below, in runs of up to `run`.
 static px_tensor *numbers(px_dtype dtype, int64_t n, int below, int run) {
   px_tensor *t = NULL;
   OK(px_tensor_empty(&t, S(n), dtype, px_cpu()));
@@ -31,7 +30,7 @@ static double value(const px_tensor *t, int64_t i) {
       px_scalar_load(px_tensor_dtype(t), (const char *)px_tensor_data(t) + (size_t)i * item));
 }
 
-PX_TEST(numbers_are_counted_as_by_a_loop) {
+PX_TEST(bincount_matches_a_loop) {
   static const px_dtype dtypes[] = {PX_UINT8, PX_INT16, PX_INT32, PX_INT64};
   static const int64_t sizes[] = {1, 7, 1000, 300001};
   int64_t threads = px_num_threads();
@@ -41,10 +40,11 @@ PX_TEST(numbers_are_counted_as_by_a_loop) {
     PX_SCOPED(px_tensor) all = numbers(dtype, 2 * n, (int)below, 2);
     PX_SCOPED(px_tensor) t = NULL;
     PX_SCOPED(px_tensor) counts = NULL;
-    int64_t step = 1 + i % 3 % 2, least = i % 5 ? 0 : 500, wanted[30000] = {0}, top = least - 1;
+    int64_t step = 1 + i % 3 % 2, min_length = i % 5 ? 0 : 500, wanted[30000] = {0},
+            top = min_length - 1;
     OK(px_slice(&t, all, 0, NULL, &n, step));
     OK(px_set_num_threads(thread_counts[i / 16 % 4]));
-    OK(px_bincount(&counts, t, NULL, least));
+    OK(px_bincount(&counts, t, NULL, min_length));
     for (int64_t k = 0; k < n; k += step) {
       int64_t x = (int64_t)value(all, k);
       wanted[x]++;
@@ -56,7 +56,7 @@ PX_TEST(numbers_are_counted_as_by_a_loop) {
   OK(px_set_num_threads(threads));
 }
 
-// The last of the edges that x reaches; the last bin has its upper edge, too.
+// The bin of the last edge <= x. The last bin includes its upper edge.
 static int64_t bin_of(double x, const px_tensor *edges) {
   int64_t bins = px_tensor_numel(edges) - 1, bin = bins - 1;
   if (!(x >= value(edges, 0) && x <= value(edges, bins))) return -1;
@@ -83,7 +83,7 @@ static void check_bins(px_dtype dtype, int64_t n, int64_t bins, double low, doub
   for (int64_t b = 0; b < bins; b++) CHECK(value(counts, b) == wanted[b]);
   free(wanted);
 }
-PX_TEST(bins_have_what_lies_between_their_edges) {
+PX_TEST(histogram_bins_match_their_edges) {
   static const int64_t bins[] = {1, 7, 100, 3001};
   int64_t threads = px_num_threads();
   for (int i = 0; i < 32; i++) {
@@ -96,14 +96,14 @@ PX_TEST(bins_have_what_lies_between_their_edges) {
   OK(px_set_num_threads(threads));
 }
 
-PX_TEST(of_runs_of_equals_the_first_is_kept) {
+PX_TEST(unique_consecutive_keeps_the_first_of_a_run) {
   static const px_dtype dtypes[] = {PX_INT32, PX_INT64, PX_FLOAT32, PX_FLOAT64,
                                     PX_UINT8, PX_INT8,  PX_INT16,   PX_FLOAT16};
   static const int64_t sizes[] = {1, 2, 15, 17, 33, 1000, 70001};
   for (int i = 0; i < 8 * 7 * 3 * 2; i++) {
     px_dtype dtype = dtypes[i % 8];
     int64_t n = sizes[i / 8 % 7], kept = 0, first = 0;
-    bool lists = i >= 8 * 7 * 3;  // counts and places, too
+    bool lists = i >= 8 * 7 * 3;  // also counts and indices
     size_t item = px_dtype_size(dtype);
     PX_SCOPED(px_tensor) t = numbers(dtype, n, 100, 1 + i / 56 % 3 * 7);
     PX_SCOPED(px_tensor) values = NULL;
@@ -114,10 +114,10 @@ PX_TEST(of_runs_of_equals_the_first_is_kept) {
       px_scalar_store(px_float(k < 5 ? k % 2 ? -0.0 : 0.0 : NAN), dtype, at + (size_t)k * item);
     OK(px_unique_consecutive(&values, &where, &counts, t, lists, lists, NULL));
     const char *found = px_tensor_data(values);
-    const int64_t *places = px_tensor_data(where), *lengths = px_tensor_data(counts);
+    const int64_t *inverse = px_tensor_data(where), *lengths = px_tensor_data(counts);
     for (int64_t k = 0; k < n; k++) {
       bool begins = k == 0 || value(t, k) != value(t, k - 1);
-      if (lists) CHECK_EQ(places[k], kept - !begins);
+      if (lists) CHECK_EQ(inverse[k], kept - !begins);
       if (lists && begins && k) CHECK_EQ(lengths[kept - 1], k - first);
       if (!begins) continue;
       first = k;
@@ -132,9 +132,9 @@ PX_TEST(of_runs_of_equals_the_first_is_kept) {
   }
 }
 
-// Of thirds, which are rounded; rows of a few, of part of a block, and of several blocks; columns
-// of a few and of many rows.
-PX_TEST(halves_add_up_as_floats_do) {
+// Thirds, which need rounding. Rows that are short, part of a block, and several blocks; columns of
+// few and of many rows.
+PX_TEST(sums_of_fp16_and_bf16_match_float) {
   static const int64_t shapes[][2] = {{9, 5},    {70, 16},    {64, 23},  {3, 250},  {33, 1},
                                       {5, 3000}, {2, 140001}, {523, 39}, {7000, 16}};
   int64_t threads = px_num_threads();

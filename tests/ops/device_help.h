@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of a device against the CPU: on a real device where TEST_DEVICE is set, else on a
+// Tests of a device against the CPU: on a real device if TEST_DEVICE is set, otherwise on a
 // simulated one.
 #pragma once
 #include "kernels_help.h"
@@ -11,21 +11,21 @@ static inline void arrange(void) {
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
 }
 
-// A copy on the device.
-static inline px_tensor *there(const px_tensor *t) {
+// Returns a copy on the device.
+static inline px_tensor *to_device(const px_tensor *t) {
   px_tensor *out = NULL;
   OK(px_to_cuda(&out, t, px_cuda(0), false));
   return out;
 }
-static inline px_tensor *there_take(px_tensor *take) {
-  px_tensor *out = there(take);
-  px_release(take);
+static inline px_tensor *to_device_take(px_tensor *source) {
+  px_tensor *out = to_device(source);
+  px_release(source);
   return out;
 }
 
-// A product that leaves NaN in the registers of a whole GPU: what reads one that was not set shows.
-// A checker takes too long for it.
-static inline void leave_nan_behind(void) {
+// A product that leaves NaN in the registers of the whole GPU, to expose reads of unset registers.
+// Skipped under a checker, since it takes too long there.
+static inline void fill_registers_with_nan(void) {
   px_tensor *tall = NULL, *wide = NULL, *product = NULL;
   if (!getenv("TEST_DEVICE") || getenv("TEST_CHECKED")) return;
   for (int k = 0; k < 2; k++) {
@@ -37,7 +37,7 @@ static inline void leave_nan_behind(void) {
   }
 }
 
-// What one rounding or two in another order may do to a result. 0 for integers.
+// The effect of one rounding, or of two in another order, on a result. 0 for integers.
 static inline double tolerance_of(px_dtype dtype) {
   dtype = px_dtype_to_real(dtype);
   return dtype == PX_FLOAT64    ? 1e-10
@@ -50,7 +50,7 @@ static inline double tolerance_of(px_dtype dtype) {
 static inline double number_at(const char *raw, px_dtype dtype, int64_t i) {
   return px_scalar_float(px_scalar_load(dtype, raw + (size_t)i * px_dtype_size(dtype)));
 }
-// Whether two tensors have the same shape, dtype and, nearly, numbers; says where not.
+// True if two tensors have the same shape and dtype and close values. Prints the first difference.
 static inline bool agrees(const char *what, const px_tensor *want, const px_tensor *got,
                           double tolerance) {
   px_dtype dtype = px_tensor_dtype(want);
@@ -61,7 +61,7 @@ static inline bool agrees(const char *what, const px_tensor *want, const px_tens
     return false;
   }
   size_t bytes = px_dtype_size(dtype) * (size_t)n;
-  px_dtype part = px_dtype_to_real(dtype);  // complex numbers are compared as two
+  px_dtype part = px_dtype_to_real(dtype);  // complex numbers are compared as pairs
   n = (int64_t)(bytes / px_dtype_size(part));
   char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
   bool good = true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greatest and least elements and their places, beside a loop that compares: of equals the first,
-// and NaN beyond all numbers, in rows, columns and long lines.
+// Max and min with indices against a comparing loop, in rows, columns and long vectors. The first
+// of equal elements wins, and NaN beats all numbers.
 #include "kernels_help.h"
 
-// Numbers of which many are equal; NaN where `nan` says.
+// Many equal numbers, with NaN at index `nan`.
 static px_tensor *numbers(px_dtype dtype, int64_t rows, int64_t columns, int64_t nan) {
   px_tensor *t = NULL;
   OK(px_tensor_empty(&t, S(rows, columns), dtype, px_cpu()));
@@ -17,11 +17,12 @@ static px_tensor *numbers(px_dtype dtype, int64_t rows, int64_t columns, int64_t
   }
   return t;
 }
-static bool beats(double x, double y, bool least) {
-  return (least ? x < y : x > y) || (x != x && y == y);
+static bool is_better(double x, double y, bool is_min) {
+  return (is_min ? x < y : x > y) || (x != x && y == y);
 }
-// The place of the extreme of `count` elements from `first` on, `step` apart.
-static int64_t place(const px_tensor *t, int64_t first, int64_t step, int64_t count, bool least) {
+// Returns the index of the extreme of `count` elements from `first` on, `step` apart.
+static int64_t extreme_index(const px_tensor *t, int64_t first, int64_t step, int64_t count,
+                             bool is_min) {
   size_t item = px_dtype_size(px_tensor_dtype(t));
   const char *data = px_tensor_data(t);
   int64_t found = 0;
@@ -29,7 +30,7 @@ static int64_t place(const px_tensor *t, int64_t first, int64_t step, int64_t co
   for (int64_t i = 0; i < count; i++) {
     double x = px_scalar_float(
         px_scalar_load(px_tensor_dtype(t), data + (size_t)(first + i * step) * item));
-    if (i == 0 || beats(x, top, least)) found = i, top = x;
+    if (i == 0 || is_better(x, top, is_min)) found = i, top = x;
   }
   return found;
 }
@@ -38,17 +39,17 @@ static void check_value(const px_tensor *t, int64_t from, const px_tensor *value
   CHECK(!memcmp((const char *)px_tensor_data(t) + (size_t)from * item,
                 (const char *)px_tensor_data(values) + (size_t)to * item, item));
 }
-static void check_dim(const px_tensor *t, const px_tensor *view, int dim, bool rows, bool least) {
+static void check_dim(const px_tensor *t, const px_tensor *view, int dim, bool rows, bool is_min) {
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   PX_SCOPED(px_tensor) alone = NULL;
   int64_t n = px_tensor_sizes(t)[0], width = px_tensor_sizes(t)[1], d = dim;
-  OK((least ? px_min_dim : px_max_dim)(&values, &where, view, dim, false));
-  OK((least ? px_argmin : px_argmax)(&alone, view, &d, false));
+  OK((is_min ? px_min_dim : px_max_dim)(&values, &where, view, dim, false));
+  OK((is_min ? px_argmin : px_argmax)(&alone, view, &d, false));
   const int64_t *at = px_tensor_data(where), *again = px_tensor_data(alone);
   for (int64_t i = 0; i < (rows ? n : width); i++) {
     int64_t first = rows ? i * width : i, step = rows ? 1 : width;
-    int64_t wanted = place(t, first, step, rows ? width : n, least);
+    int64_t wanted = extreme_index(t, first, step, rows ? width : n, is_min);
     CHECK_EQ(at[i], wanted);
     CHECK_EQ(again[i], wanted);
     check_value(t, first + wanted * step, values, i);
@@ -56,37 +57,37 @@ static void check_dim(const px_tensor *t, const px_tensor *view, int dim, bool r
 }
 static void check_matrix(px_dtype dtype, int64_t rows, int64_t columns, int64_t nan) {
   PX_SCOPED(px_tensor) t = numbers(dtype, rows, columns, nan);
-  PX_SCOPED(px_tensor) turned = NULL;
-  OK(px_transpose(&turned, t, 0, 1));
-  for (int least = 0; least < 2; least++) {
-    check_dim(t, t, 1, true, least);
-    check_dim(t, t, 0, false, least);
-    check_dim(t, turned, 0, true, least);
-    check_dim(t, turned, 1, false, least);
+  PX_SCOPED(px_tensor) transposed = NULL;
+  OK(px_transpose(&transposed, t, 0, 1));
+  for (int is_min = 0; is_min < 2; is_min++) {
+    check_dim(t, t, 1, true, is_min);
+    check_dim(t, t, 0, false, is_min);
+    check_dim(t, transposed, 0, true, is_min);
+    check_dim(t, transposed, 1, false, is_min);
   }
 }
-PX_TEST(extremes_of_rows_and_columns_are_the_first_of_equals) {
+PX_TEST(max_and_min_return_the_first_of_equal_elements) {
   static const int64_t shapes[][2] = {{1, 1}, {3, 31}, {5, 70}, {2, 2100}, {70, 600}, {2100, 9}};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
     for (int i = 0; i < 6; i++)
       for (int64_t nan = 0; nan < 200; nan += 97) check_matrix(d, shapes[i][0], shapes[i][1], nan);
 }
 
-PX_TEST(places_in_all_elements_count_in_the_order_of_the_sizes) {
+PX_TEST(argmax_of_all_elements_uses_logical_order) {
   PX_SCOPED(px_tensor) t = numbers(PX_FLOAT32, 40, 30, 0);
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) copy = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   PX_SCOPED(px_tensor) wanted = NULL;
-  OK(px_transpose(&turned, t, 0, 1));
-  OK(px_clone(&copy, turned, "contiguous_format"));
-  OK(px_argmax(&where, turned, NULL, false));
+  OK(px_transpose(&transposed, t, 0, 1));
+  OK(px_clone(&copy, transposed, "contiguous_format"));
+  OK(px_argmax(&where, transposed, NULL, false));
   OK(px_argmax(&wanted, copy, NULL, false));
   CHECK_EQ(element(where, 0), element(wanted, 0));
-  CHECK_EQ(element(where, 0), place(copy, 0, 1, 1200, false));
+  CHECK_EQ(element(where, 0), extreme_index(copy, 0, 1, 1200, false));
 }
 
-// The greatest of all, by three ways.
+// The max of all elements by three methods.
 static void check_long(const px_tensor *t, int64_t n) {
   PX_SCOPED(px_tensor) top = NULL;
   PX_SCOPED(px_tensor) where = NULL;
@@ -94,12 +95,12 @@ static void check_long(const px_tensor *t, int64_t n) {
   OK(px_argmax(&where, t, NULL, false));
   OK(px_max(&top, t));
   OK(px_min(&low, t));
-  int64_t wanted = place(t, 0, 1, n, false);
+  int64_t wanted = extreme_index(t, 0, 1, n, false);
   CHECK_EQ(element(where, 0), wanted);
   check_value(t, wanted, top, 0);
-  check_value(t, place(t, 0, 1, n, true), low, 0);
+  check_value(t, extreme_index(t, 0, 1, n, true), low, 0);
 }
-PX_TEST(long_lines_are_the_same_with_any_number_of_threads) {
+PX_TEST(long_vectors_are_the_same_with_any_number_of_threads) {
   static const int64_t sizes[] = {131071, 131072, 300001}, nans[] = {0, 131000, 70000};
   int64_t threads = px_num_threads();
   for (int64_t count = 1; count < 4; count++) {
@@ -114,8 +115,8 @@ PX_TEST(long_lines_are_the_same_with_any_number_of_threads) {
   OK(px_set_num_threads(threads));
 }
 
-// Of all rows and columns, by a loop.
-static void whole_sums(double out[3], const px_tensor *t, int64_t n) {
+// Norm, variance and logsumexp of all elements by a loop.
+static void loop_sums(double out[3], const px_tensor *t, int64_t n) {
   double squares = 0, sum = 0, apart = 0, exps = 0;
   const float *at = px_tensor_data(t);
   for (int64_t i = 0; i < n; i++) {
@@ -125,14 +126,14 @@ static void whole_sums(double out[3], const px_tensor *t, int64_t n) {
   for (int64_t i = 0; i < n; i++) apart += pow((double)at[i] - sum / (double)n, 2);
   out[0] = sqrt(squares), out[1] = apart / (double)(n - 1), out[2] = log(exps) + 69;
 }
-PX_TEST(whole_norms_and_variances_are_the_same_with_any_number_of_threads) {
+PX_TEST(full_norms_and_variances_are_the_same_with_any_number_of_threads) {
   static const int64_t rows[] = {1, 700, 40000, 1};
   static const int64_t columns[] = {16385, 300, 7, 1100003}, counts[] = {1, 2, 7, 16};
   int64_t threads = px_num_threads(), both[] = {0, 1};
   for (int i = 0; i < 4; i++) {
     PX_SCOPED(px_tensor) t = numbers(PX_FLOAT32, rows[i], columns[i], 0);
     double wanted[3], first[3];
-    whole_sums(wanted, t, rows[i] * columns[i]);
+    loop_sums(wanted, t, rows[i] * columns[i]);
     for (int k = 0; k < 4; k++) {
       PX_SCOPED(px_tensor) norm = NULL;
       PX_SCOPED(px_tensor) var = NULL;
@@ -152,8 +153,7 @@ PX_TEST(whole_norms_and_variances_are_the_same_with_any_number_of_threads) {
   OK(px_set_num_threads(threads));
 }
 
-// Of as many columns as make pieces of different widths, which also end within one. Thirds are
-// rounded.
+// Column counts that split into pieces of different widths, with tails. Thirds need rounding.
 PX_TEST(sums_of_columns_are_the_same_with_any_number_of_threads) {
   static const int64_t columns[] = {8, 13, 33, 64, 250, 511, 1000, 1537}, counts[] = {1, 2, 7, 16};
   int64_t threads = px_num_threads(), down = 0;
@@ -179,14 +179,14 @@ PX_TEST(sums_of_columns_are_the_same_with_any_number_of_threads) {
   OK(px_set_num_threads(threads));
 }
 
-// Of int32 and uint8 in their own type, of truths as bytes: in rows of any length, and in columns.
-PX_TEST(extremes_of_short_whole_numbers_are_those_of_long_ones) {
+// int32 and uint8 in their dtype, bool as bytes: rows of any length, and columns.
+PX_TEST(max_and_min_of_small_integers_match_int64) {
   static const px_dtype dtypes[] = {PX_INT32, PX_UINT8, PX_BOOL};
   static const int64_t shapes[][2] = {{3, 70000}, {70, 8}, {5000, 3}, {40, 33}, {9000, 9}};
   for (int i = 0; i < 3; i++)
     for (int k = 0; k < 5; k++)
       for (int64_t dim = 0; dim < 2; dim++)
-        for (int least = 0; least < 2; least++) {
+        for (int is_min = 0; is_min < 2; is_min++) {
           PX_SCOPED(px_tensor) some = numbers(PX_INT32, shapes[k][0], shapes[k][1], 0);
           PX_SCOPED(px_tensor) low = NULL;
           PX_SCOPED(px_tensor) t = NULL;
@@ -196,25 +196,25 @@ PX_TEST(extremes_of_short_whole_numbers_are_those_of_long_ones) {
           OK(px_sub_scalar(&low, some, px_int(i ? 0 : 2000), px_int(1)));
           OK(px_to(&t, low, dtypes[i], px_cpu(), false, false));
           OK(px_to(&wide, t, PX_INT64, px_cpu(), false, false));
-          OK((least ? px_amin : px_amax)(&found, t, &dim, 1, false));
-          OK((least ? px_amin : px_amax)(&wanted, wide, &dim, 1, false));
-          for (int64_t n = 0; n < px_tensor_numel(wanted); n += 1 + n / 64)  // all of the first
+          OK((is_min ? px_amin : px_amax)(&found, t, &dim, 1, false));
+          OK((is_min ? px_amin : px_amax)(&wanted, wide, &dim, 1, false));
+          for (int64_t n = 0; n < px_tensor_numel(wanted); n += 1 + n / 64)  // all of the first 64
             CHECK_EQ(element(found, n), element(wanted, n));
         }
 }
 
-// As in a function that is mapped: what is one for each result goes by columns, too.
+// A reduction of size 1, as inside vmap, also runs by columns.
 PX_TEST(sums_over_one_element_are_that_element) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT16, PX_INT64, PX_BOOL};
   int64_t middle = 1;
   for (int i = 0; i < 4; i++)
     for (int64_t columns = 3; columns < 1500; columns = columns * 5 + 1) {
       PX_SCOPED(px_tensor) t = numbers(dtypes[i], 300, columns, 0);
-      PX_SCOPED(px_tensor) turned = NULL;
+      PX_SCOPED(px_tensor) transposed = NULL;
       PX_SCOPED(px_tensor) more = NULL;
       PX_SCOPED(px_tensor) sum = NULL;
-      OK(px_transpose(&turned, t, 0, 1));
-      OK(px_unsqueeze(&more, columns % 2 ? t : turned, 1));
+      OK(px_transpose(&transposed, t, 0, 1));
+      OK(px_unsqueeze(&more, columns % 2 ? t : transposed, 1));
       OK(px_sum(&sum, more, &middle, 1, false, PX_DTYPE_NONE));
       PX_SCOPED(px_tensor) again = NULL;
       OK(px_transpose(&again, sum, 0, 1));

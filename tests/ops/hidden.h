@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the library's own ops, which have no C function outside of it: by name.
+// Calls internal ops, which have no exported C function, by name.
 #pragma once
 #include "phlox/op.h"
 
@@ -14,7 +14,7 @@ __attribute__((unused)) static px_status call_hidden(const char *name, px_call_m
   for (int i = count; i < HIDDEN_RESULTS; i++) px_release(got[i]);
   return PX_OK;
 }
-// HIDDEN(name, (&a, &b), arguments as px_values...); further results are released.
+// HIDDEN(name, (&a, &b), arguments as px_values...). Further results are released.
 #define HIDDEN_LIST(...) ((px_tensor **const[]){__VA_ARGS__})
 #define HIDDEN_COUNT(...) (int)(sizeof(HIDDEN_LIST(__VA_ARGS__)) / sizeof(px_tensor **))
 #define HIDDEN(name, results, ...) \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of a device against those of the CPU, on shapes that are larger than a block,
-// strided, or not aligned. (The samples of the op tables are in samples_device_test.c.)
+// Device kernels against CPU kernels, for shapes larger than a CUDA block, strided or unaligned.
+// (Samples of the op tables are in samples_device_test.c.)
 #include "device_help.h"
 #include "hidden.h"
 #include "phlox/optim.h"
@@ -10,10 +10,10 @@ static void compare(const char *what, px_tensor *want, px_tensor *got, double to
   px_release(want), px_release(got);
   CHECK(good);
 }
-// Applies `expression` of x to a pattern here and there; y is the result.
+// Applies `expression` to a pattern x on the CPU and on the device. y is the result.
 #define BOTH(dtype, shape, tolerance, expression) \
   do { \
-    px_tensor *here_ = pattern(dtype, shape), *there_ = there(here_), *x = here_, *y = NULL; \
+    px_tensor *here_ = pattern(dtype, shape), *there_ = to_device(here_), *x = here_, *y = NULL; \
     OK(expression); \
     px_tensor *want_ = y; \
     x = there_, y = NULL; \
@@ -23,8 +23,8 @@ static void compare(const char *what, px_tensor *want, px_tensor *got, double to
   } while (0)
 #define SHAPE_OF(...) S(__VA_ARGS__)
 
-PX_TEST(folds_by_rows_columns_and_parts) {
-  static const int64_t first = 0, last = 1, ends[] = {0, 2}, places[] = {0, 2, 3};
+PX_TEST(reductions_by_rows_columns_and_parts) {
+  static const int64_t first = 0, last = 1, ends[] = {0, 2}, indices[] = {0, 2, 3};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16,
                                     PX_INT64,   PX_INT32,   PX_UINT8,   PX_BOOL};
   arrange();
@@ -37,19 +37,18 @@ PX_TEST(folds_by_rows_columns_and_parts) {
     BOTH(dtypes[i], SHAPE_OF(3, 5000), tolerance, px_sum(&y, x, &last, 1, false, none));
     BOTH(dtypes[i], SHAPE_OF(300007), tolerance, px_sum_all(&y, x, none));
     BOTH(dtypes[i], SHAPE_OF(40, 50, 60), tolerance, px_sum(&y, x, ends, 2, false, none));
-    // Channels of images: of long, short, odd and several-part planes.
-    BOTH(dtypes[i], SHAPE_OF(5, 7, 36, 40), tolerance, px_sum(&y, x, places, 3, false, none));
-    BOTH(dtypes[i], SHAPE_OF(70, 3, 23, 29), tolerance, px_sum(&y, x, places, 3, true, none));
-    BOTH(dtypes[i], SHAPE_OF(3, 2, 16, 32), tolerance, px_sum(&y, x, places, 3, false, none));
-    BOTH(dtypes[i], SHAPE_OF(2, 9, 120, 130), tolerance, px_sum(&y, x, places, 3, false, none));
+    // Channels of images with long, short and odd planes, and planes in several parts.
+    BOTH(dtypes[i], SHAPE_OF(5, 7, 36, 40), tolerance, px_sum(&y, x, indices, 3, false, none));
+    BOTH(dtypes[i], SHAPE_OF(70, 3, 23, 29), tolerance, px_sum(&y, x, indices, 3, true, none));
+    BOTH(dtypes[i], SHAPE_OF(3, 2, 16, 32), tolerance, px_sum(&y, x, indices, 3, false, none));
+    BOTH(dtypes[i], SHAPE_OF(2, 9, 120, 130), tolerance, px_sum(&y, x, indices, 3, false, none));
     BOTH(dtypes[i], SHAPE_OF(40, 50, 60), tolerance, px_amax(&y, x, &last, 1, false));
     BOTH(dtypes[i], SHAPE_OF(100, 3), tolerance, px_amin(&y, x, &last, 1, false));
   }
 }
 
-// Short and odd rows, a few threads to a row; dense ones that are aligned or not, and views of
-// them.
-PX_TEST(folds_of_rows_of_every_length) {
+// Short and odd rows, with a few threads per row; dense rows, aligned or not, and views of them.
+PX_TEST(reductions_of_rows_of_every_length) {
   static const int64_t lengths[] = {1, 2, 3, 7, 16, 31, 33, 100, 999, 1000, 1024, 1025, 4096, 9001};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16,
                                     PX_INT64,   PX_INT32,   PX_BOOL};
@@ -81,12 +80,12 @@ PX_TEST(folds_of_rows_of_every_length) {
     }
 }
 
-// What is added in one order is the same every time, to the last bit.
-PX_TEST(sums_of_rows_are_the_same_every_time) {
+// A fixed order of additions gives bitwise equal results.
+PX_TEST(row_sums_are_reproducible) {
   static const int64_t lengths[] = {3, 33, 100, 999, 1000, 5001}, last = 1;
   arrange();
   for (int i = 0; i < 6; i++) {
-    px_tensor *here = pattern(PX_FLOAT32, S(301, lengths[i])), *on = there(here), *x = NULL;
+    px_tensor *here = pattern(PX_FLOAT32, S(301, lengths[i])), *on = to_device(here), *x = NULL;
     px_tensor *first = NULL, *again = NULL;
     OK(px_exp(&x, on));
     OK(px_sum(&first, x, &last, 1, false, PX_DTYPE_NONE));
@@ -99,8 +98,8 @@ PX_TEST(sums_of_rows_are_the_same_every_time) {
   }
 }
 
-// Sums that rounding makes depend on their order.
-static px_tensor *uneven(px_dtype dtype, int ndim, const int64_t *sizes) {
+// Values that need rounding, so that sums depend on their order.
+static px_tensor *unrounded(px_dtype dtype, int ndim, const int64_t *sizes) {
   px_tensor *t = pattern(dtype, ndim, sizes);
   char *at = px_tensor_data(t);
   for (int64_t i = 0; i < px_tensor_numel(t); i++)
@@ -108,14 +107,14 @@ static px_tensor *uneven(px_dtype dtype, int ndim, const int64_t *sizes) {
                     at + (size_t)i * px_dtype_size(dtype));
   return t;
 }
-static px_tensor *places(int64_t n, int64_t below) {
+static px_tensor *indices(int64_t n, int64_t below) {
   px_tensor *t = pattern(PX_INT64, S(n));
   int64_t *at = px_tensor_data(t);
   for (int64_t i = 0; i < n; i++) at[i] = i * i * 7 % below;
   return t;
 }
 
-PX_TEST(sums_by_index_that_are_asked_to_repeat_are_those_of_the_cpu) {
+PX_TEST(deterministic_index_sums_match_the_cpu) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
   static const int64_t shapes[][2] = {{5000, 1}, {3000, 7}, {700, 64}, {64, 700}, {0, 3}},
                        first = 0;
@@ -124,33 +123,33 @@ PX_TEST(sums_by_index_that_are_asked_to_repeat_are_those_of_the_cpu) {
   for (int i = 0; i < 4; i++)
     for (int k = 0; k < 5; k++) {
       int64_t n = shapes[k][0], width = shapes[k][1];
-      PX_SCOPED(px_tensor) here = places(n, 13);
-      PX_SCOPED(px_tensor) on = there(here);
-      PX_SCOPED(px_tensor) source = uneven(dtypes[i], S(n, width));
-      PX_SCOPED(px_tensor) beside = there(source);
+      PX_SCOPED(px_tensor) here = indices(n, 13);
+      PX_SCOPED(px_tensor) on = to_device(here);
+      PX_SCOPED(px_tensor) source = unrounded(dtypes[i], S(n, width));
+      PX_SCOPED(px_tensor) source_on_device = to_device(source);
       for (int turn = 0; turn < 3; turn++) {
         BOTH(dtypes[i], SHAPE_OF(13, width), 0,
-             px_index_add(&y, x, 0, x == here_ ? here : on, x == here_ ? source : beside,
+             px_index_add(&y, x, 0, x == here_ ? here : on, x == here_ ? source : source_on_device,
                           px_int(1)));
         BOTH(dtypes[i], SHAPE_OF(13, width), 0,
              px_index_put(&y, x, x == here_ ? &here : &on, 1, &first, 1,
-                          x == here_ ? source : beside, true));
+                          x == here_ ? source : source_on_device, true));
       }
     }
 }
 
-PX_TEST(gradients_of_choices_that_are_asked_to_repeat_are_those_of_the_cpu) {
+PX_TEST(deterministic_gradients_of_indexing_match_the_cpu) {
   static const int64_t small[] = {4, 3, 5}, line[] = {4, 90, 5}, plane[] = {4, 3, 5};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64};
   arrange();
   px_setting_set(PX_SETTING_DETERMINISTIC, 1);
   for (int i = 0; i < 2; i++) {
-    PX_SCOPED(px_tensor) grad = uneven(dtypes[i], 3, line);
+    PX_SCOPED(px_tensor) grad = unrounded(dtypes[i], 3, line);
     PX_SCOPED(px_tensor) at = pattern(PX_INT64, 3, line);
-    int64_t *places = px_tensor_data(at);
-    for (int64_t k = 0; k < px_tensor_numel(at); k++) places[k] = k * k * 7 % 3;
-    PX_SCOPED(px_tensor) grad_there = there(grad);
-    PX_SCOPED(px_tensor) at_there = there(at);
+    int64_t *indices = px_tensor_data(at);
+    for (int64_t k = 0; k < px_tensor_numel(at); k++) indices[k] = k * k * 7 % 3;
+    PX_SCOPED(px_tensor) grad_there = to_device(grad);
+    PX_SCOPED(px_tensor) at_there = to_device(at);
     px_tensor *want = NULL, *got = NULL;
     OK(HIDDEN(place_along, (&want), PX_T(grad), PX_T(at), PX_I(1), PX_IS(small, 3)));
     OK(HIDDEN(place_along, (&got), PX_T(grad_there), PX_T(at_there), PX_I(1), PX_IS(small, 3)));
@@ -203,8 +202,8 @@ PX_TEST(transposes_in_wide_tiles) {
   }
 }
 
-// Rows that one operand repeats, or repeats one element of.
-PX_TEST(loops_over_aligned_rows) {
+// One operand repeats a row, or one element per row.
+PX_TEST(elementwise_on_aligned_rows) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_UINT8, PX_INT64};
   static const int64_t widths[] = {16, 64, 100, 7};
   px_scalar two = px_int(2);
@@ -223,9 +222,8 @@ PX_TEST(loops_over_aligned_rows) {
       }
 }
 
-// Operands whose elements lie apart along the rows of the result: transposed ones, and every second
-// element.
-PX_TEST(loops_over_operands_that_run_across) {
+// Operands strided along the rows of the result: transposed ones, and each second element.
+PX_TEST(elementwise_on_transposed_operands) {
   static const px_dtype dtypes[] = {PX_FLOAT32,  PX_FLOAT64, PX_FLOAT16,
                                     PX_BFLOAT16, PX_UINT8,   PX_INT64};
   static const int64_t shapes[][2] = {{64, 64}, {272, 144}, {40, 100}, {33, 65}, {2, 16}};
@@ -233,11 +231,12 @@ PX_TEST(loops_over_operands_that_run_across) {
   arrange();
   for (int k = 0; k < 6; k++)
     for (int i = 0; i < 5; i++) {
-      int64_t n = shapes[i][0], m = shapes[i][1], turned[] = {3, m, n}, start = 1, end = 2 * m;
+      int64_t n = shapes[i][0], m = shapes[i][1], transposed_sizes[] = {3, m, n}, start = 1,
+              end = 2 * m;
       px_tensor *t = NULL, *u = NULL;
       BOTH(dtypes[k], SHAPE_OF(3, n, m), tolerance_of(dtypes[k]),
            (px_release(t), px_release(u), t = u = NULL, px_transpose(&t, x, 1, 2)) ||
-               px_reshape(&u, x, turned, 3) || px_add(&y, u, t, two));
+               px_reshape(&u, x, transposed_sizes, 3) || px_add(&y, u, t, two));
       px_release(t), px_release(u), t = u = NULL;
       BOTH(dtypes[k], SHAPE_OF(3, n, m), tolerance_of(dtypes[k]),
            (px_release(t), t = NULL, px_transpose(&t, x, 1, 2)) ||
@@ -250,7 +249,7 @@ PX_TEST(loops_over_operands_that_run_across) {
     }
 }
 
-PX_TEST(loops_that_are_strided_mixed_or_not_aligned) {
+PX_TEST(elementwise_on_strided_mixed_or_unaligned_operands) {
   arrange();
   px_scalar one = px_float(1.5), two = px_int(2);
   px_tensor *t = NULL, *u = NULL;
@@ -267,9 +266,8 @@ PX_TEST(loops_that_are_strided_mixed_or_not_aligned) {
   BOTH(PX_FLOAT32, SHAPE_OF(4099), 1e-5, px_gelu(&y, x, "tanh"));
 }
 
-// Rows that a device keeps in registers, a few or many threads to a row, and those that it does
-// not.
-PX_TEST(rows_of_every_length) {
+// Rows kept in registers, with few or many threads per row, and longer ones.
+PX_TEST(row_kernels_of_every_length) {
   static const int64_t lengths[] = {1, 7, 64, 250, 1000, 1500, 3000, 5001, 16384, 20000};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
   arrange();
@@ -279,7 +277,7 @@ PX_TEST(rows_of_every_length) {
       double tolerance = tolerance_of(dtypes[k]);
       px_dtype none = PX_DTYPE_NONE;
       px_tensor *out = NULL, *mean = NULL, *rstd = NULL, *dw = NULL, *db = NULL;
-      leave_nan_behind();
+      fill_registers_with_nan();
       BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_softmax(&y, x, 1, none));
       BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4, px_log_softmax(&y, x, -1, none));
       BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4,
@@ -297,8 +295,8 @@ PX_TEST(rows_of_every_length) {
     }
 }
 
-// Sums over all rows, with a weight and without.
-PX_TEST(gradients_of_layers_of_every_length) {
+// Sums over all rows, with and without a weight.
+PX_TEST(gradients_of_layer_norm_of_every_length) {
   static const int64_t lengths[] = {1, 7, 8, 24, 48, 64, 100, 300, 768, 1024, 4000, 8192, 9001};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
   arrange();
@@ -309,10 +307,10 @@ PX_TEST(gradients_of_layers_of_every_length) {
         double tolerance = tolerance_of(dtypes[k]) * 20;
         px_tensor *x[2] = {pattern(dtypes[k], S(rows, n))}, *w[2] = {pattern(dtypes[k], S(n))};
         px_tensor *of[2][3] = {{0}}, *out = NULL, *mean = NULL, *rstd = NULL;
-        x[1] = there(x[0]), w[1] = there(w[0]);
+        x[1] = to_device(x[0]), w[1] = to_device(w[0]);
         for (int side = 0; side < 2; side++) {
           OK(px_layer_norm_with_statistics(&out, &mean, &rstd, x[side], &n, 1, NULL, NULL, 1e-1));
-          leave_nan_behind();
+          fill_registers_with_nan();
           OK(HIDDEN(layer_norm_backward, (&of[side][0], &of[side][1], &of[side][2]), PX_T(x[side]),
                     PX_T(x[side]), PX_IS(&n, 1), PX_T(mean), PX_T(rstd),
                     PX_T(weighted ? w[side] : NULL)));
@@ -325,8 +323,8 @@ PX_TEST(gradients_of_layers_of_every_length) {
       }
 }
 
-// By warps, blocks and several parts of a channel, by vectors and by elements.
-PX_TEST(groups_of_every_size) {
+// By warps, blocks and several parts of a channel, with vectors and single elements.
+PX_TEST(group_norm_of_every_size) {
   static const int64_t shapes[][4] = {{3, 6, 1, 3},    {2, 8, 64, 2},   {4, 6, 77, 3},
                                       {2, 4, 2048, 2}, {1, 3, 9001, 1}, {2, 64, 16, 1},
                                       {1, 2, 32768, 2}};
@@ -340,8 +338,8 @@ PX_TEST(groups_of_every_size) {
         px_tensor *x[2] = {pattern(dtypes[k], S(s[0], s[1], s[2]))},
                   *w[2] = {pattern(dtypes[k], S(s[1]))};
         px_tensor *of[2][3] = {{0}}, *out[2] = {0}, *mean = NULL, *rstd = NULL;
-        x[1] = there(x[0]), w[1] = there(w[0]);
-        leave_nan_behind();
+        x[1] = to_device(x[0]), w[1] = to_device(w[0]);
+        fill_registers_with_nan();
         for (int side = 0; side < 2; side++) {
           px_tensor *weight = weighted ? w[side] : NULL;
           OK(HIDDEN(grouped_norm, (&out[side], &mean, &rstd), PX_T(x[side]), PX_I(s[3]),
@@ -358,7 +356,7 @@ PX_TEST(groups_of_every_size) {
       }
 }
 
-// Rows of every length and alignment, of which some do not count.
+// Rows of each length and alignment, with some ignored.
 PX_TEST(losses_of_many_classes) {
   static const int64_t sizes[] = {1, 3, 64, 1000, 1024, 9001, 20000};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
@@ -371,7 +369,7 @@ PX_TEST(losses_of_many_classes) {
       px_tensor *losses[2] = {0}, *sums[2] = {0}, *of[2] = {0};
       for (int r = 0; r < ROWS; r++) targets[r] = r % 5 == 4 ? -1 : r * 7919 % sizes[i];
       OK(px_tensor_from_data(&t[0], targets, 1, (int64_t[]){ROWS}, PX_INT64, px_cpu()));
-      x[1] = there(x[0]), t[1] = there(t[0]);
+      x[1] = to_device(x[0]), t[1] = to_device(t[0]);
       for (int side = 0; side < 2; side++) {
         OK(HIDDEN(class_losses, (&losses[side], &sums[side]), PX_T(x[side]), PX_T(t[side]),
                   PX_I(-1)));
@@ -385,7 +383,7 @@ PX_TEST(losses_of_many_classes) {
     }
 }
 
-PX_TEST(reductions_with_places_by_rows_columns_and_parts) {
+PX_TEST(reductions_with_indices_by_rows_columns_and_parts) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
   static const int64_t shapes[][2] = {{3, 70001}, {1, 300008}, {5001, 70}, {200, 9}, {70, 2048}};
   static const double orders[] = {2, 1, 0, 3, INFINITY, -INFINITY};
@@ -395,12 +393,12 @@ PX_TEST(reductions_with_places_by_rows_columns_and_parts) {
       for (int64_t dim = 0; dim < 2; dim++) {
         double tolerance = tolerance_of(dtypes[k]);
         const int64_t *shape = shapes[i];
-        px_tensor *places = NULL;
+        px_tensor *indices = NULL;
         BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), 0, px_argmax(&y, x, &dim, false));
         BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), 0, px_argmin(&y, x, &dim, true));
         BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), 0,
-             (px_release(places), places = NULL, px_max_dim(&y, &places, x, dim, false)));
-        px_release(places);
+             (px_release(indices), indices = NULL, px_max_dim(&y, &indices, x, dim, false)));
+        px_release(indices);
         if (dtypes[k] == PX_INT64) continue;
         if (shape[dim] > 1)
           BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), tolerance,
@@ -414,7 +412,7 @@ PX_TEST(reductions_with_places_by_rows_columns_and_parts) {
   BOTH(PX_FLOAT32, SHAPE_OF(7, 40001), 0, px_argmax(&y, x, NULL, false));
 }
 
-PX_TEST(running_sums_along_rows_and_columns) {
+PX_TEST(cumulative_sums_along_rows_and_columns) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
   px_dtype none = PX_DTYPE_NONE;
   arrange();
@@ -428,7 +426,7 @@ PX_TEST(running_sums_along_rows_and_columns) {
   BOTH(PX_INT64, SHAPE_OF(3, 20), 0, px_cumprod(&y, x, 1, none));
 }
 
-// Of pairs as complex numbers, those of products on the unit circle.
+// Pairs as complex numbers; products are on the unit circle.
 static px_status run_complex(px_tensor **out, const px_tensor *pairs, int64_t dim, bool product) {
   PX_SCOPED(px_tensor) numbers = NULL;
   PX_SCOPED(px_tensor) shifted = NULL;
@@ -441,7 +439,7 @@ static px_status run_complex(px_tensor **out, const px_tensor *pairs, int64_t di
                  : px_logcumsumexp(&made, shifted, dim));
   return px_view_as_real(out, made);
 }
-PX_TEST(running_products_and_sums_of_exponentials_of_complex_numbers) {
+PX_TEST(complex_cumprod_and_logcumsumexp) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64};
   arrange();
   for (int k = 0; k < 2; k++)
@@ -453,7 +451,7 @@ PX_TEST(running_products_and_sums_of_exponentials_of_complex_numbers) {
     }
 }
 
-PX_TEST(batches_are_normalized_by_channel) {
+PX_TEST(batch_norm_by_channel) {
   static const int64_t shapes[][3] = {{40, 70, 1},  {3, 5, 7},   {2, 3, 5000},  // in pieces
                                       {300, 2, 49}, {900, 1, 1}, {1, 3, 9001}, {50, 40, 196}};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
@@ -463,7 +461,7 @@ PX_TEST(batches_are_normalized_by_channel) {
       double tolerance = tolerance_of(dtypes[k]) * 10;
       const int64_t *s = shapes[i];
       px_tensor *out = NULL, *mean = NULL, *invstd = NULL, *var = NULL, *dw = NULL, *db = NULL;
-      leave_nan_behind();
+      fill_registers_with_nan();
 #define NORM \
   (px_release(out), px_release(mean), px_release(invstd), px_release(var), px_release(dw), \
    px_release(db), out = mean = invstd = var = dw = db = NULL, \
@@ -482,7 +480,7 @@ PX_TEST(batches_are_normalized_by_channel) {
     }
 }
 
-PX_TEST(places_of_what_is_not_zero) {
+PX_TEST(nonzero_of_any_size) {
   static const int64_t sizes[] = {1, 4096, 4097, 300001};
   arrange();
   for (int i = 0; i < 4; i++) {
@@ -491,13 +489,13 @@ PX_TEST(places_of_what_is_not_zero) {
   }
 }
 
-// Runs of 16 bytes and less, and rows that are not aligned.
-PX_TEST(rows_are_picked_in_wide_and_narrow_pieces) {
+// Copies of 16 bytes and less, and unaligned rows.
+PX_TEST(row_gathers_of_any_width) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_UINT8};
   static const int64_t widths[] = {1, 2, 3, 4, 6, 8, 16, 100};
   arrange();
   px_tensor *here = made(PX_INT64, S(5), VALUES(4, 0, 6, 6, 1)), *index = NULL;
-  px_tensor *device = there(here);
+  px_tensor *device = to_device(here);
   for (int k = 0; k < 4; k++)
     for (int i = 0; i < 8; i++) {
       px_tensor *view = NULL;
@@ -514,7 +512,7 @@ PX_TEST(rows_are_picked_in_wide_and_narrow_pieces) {
   px_release(here), px_release(device);
 }
 
-PX_TEST(pools_of_every_reach) {
+PX_TEST(pooling_windows_of_every_kind) {
   static const struct {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
   } windows[] = {{{2, 2}, {2, 2}, {0, 0}, {1, 1}},
@@ -524,7 +522,7 @@ PX_TEST(pools_of_every_reach) {
   arrange();
   for (int i = 0; i < 4; i++)
     for (px_dtype d = PX_FLOAT16; d <= PX_FLOAT64; d++) {
-      px_tensor *here = pattern(d, S(3, 5, 17, 19)), *sides[2] = {here, there(here)};
+      px_tensor *here = pattern(d, S(3, 5, 17, 19)), *sides[2] = {here, to_device(here)};
       px_tensor *out[2] = {0}, *at[2] = {0}, *back[2] = {0};
       for (int k = 0; k < 2; k++) {
         OK(px_max_pool2d_with_indices(&out[k], &at[k], sides[k], windows[i].kernel, 2,
@@ -542,12 +540,12 @@ PX_TEST(pools_of_every_reach) {
     }
 }
 
-PX_TEST(sorts_are_stable_and_take_lines_of_any_length) {
+PX_TEST(sorts_are_stable_for_any_length) {
   static const int64_t shapes[][2] = {{3, 5001}, {700, 5}, {1, 1}, {2, 1024}};
   arrange();
   for (int i = 0; i < 4; i++)
     for (int down = 0; down < 2; down++) {
-      px_tensor *a = pattern(PX_FLOAT32, 2, shapes[i]), *b = there(a);
+      px_tensor *a = pattern(PX_FLOAT32, 2, shapes[i]), *b = to_device(a);
       px_tensor *v = NULL, *w = NULL, *vi = NULL, *wi = NULL;
       OK(px_sort(&v, &vi, a, 1, down, true));
       OK(px_sort(&w, &wi, b, 1, down, true));
@@ -557,12 +555,12 @@ PX_TEST(sorts_are_stable_and_take_lines_of_any_length) {
     }
 }
 
-// Halves and small whole numbers: sums are exact in any order.
-PX_TEST(rows_are_added_in_wide_and_narrow_pieces) {
+// Multiples of 1/2 and small integers: sums are exact in any order.
+PX_TEST(row_scatter_adds_of_any_width) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
   static const int64_t widths[] = {1, 3, 4, 8, 64};
   arrange();
-  px_tensor *here = made(PX_INT64, S(5), VALUES(4, 0, 6, 6, 1)), *device = there(here);
+  px_tensor *here = made(PX_INT64, S(5), VALUES(4, 0, 6, 6, 1)), *device = to_device(here);
   for (int k = 0; k < 5; k++)
     for (int i = 0; i < 5; i++) {
       px_tensor *rows = NULL;
@@ -575,23 +573,25 @@ PX_TEST(rows_are_added_in_wide_and_narrow_pieces) {
   px_release(here), px_release(device);
 }
 
-PX_TEST(the_first_of_long_lines) {
+PX_TEST(topk_of_long_rows) {
   static const int64_t sizes[] = {5, 1024, 1025, 3000, 70001}, counts[] = {1, 5, 200, 300};
   arrange();
   for (int i = 0; i < 5; i++)
     for (int k = 0; k < 4; k++) {
-      px_tensor *places = NULL;
+      px_tensor *indices = NULL;
       if (counts[k] > sizes[i]) continue;
       BOTH(PX_FLOAT32, SHAPE_OF(3, sizes[i]), 0,
-           (px_release(places), places = NULL, px_topk(&y, &places, x, counts[k], 1, true, true)));
-      px_release(places), places = NULL;
-      BOTH(PX_INT64, SHAPE_OF(3, sizes[i]), 0,
-           (px_release(places), places = NULL, px_kthvalue(&y, &places, x, counts[k], 1, false)));
-      px_release(places);
+           (px_release(indices), indices = NULL,
+            px_topk(&y, &indices, x, counts[k], 1, true, true)));
+      px_release(indices), indices = NULL;
+      BOTH(
+          PX_INT64, SHAPE_OF(3, sizes[i]), 0,
+          (px_release(indices), indices = NULL, px_kthvalue(&y, &indices, x, counts[k], 1, false)));
+      px_release(indices);
     }
 }
 
-// Two steps of a kind on one side, with all that can be asked of it but for what the way says.
+// Two optimizer steps on one side, with all options except those excluded by `way`.
 enum { MAXIMIZE = 1, ON_DEVICE = 2, WAYS = 4 };
 static void take_steps(const px_optimizer_kind *kind, px_tensor *param, px_tensor *grad,
                        px_tensor **state, int way) {
@@ -625,7 +625,7 @@ PX_TEST(optimizers_step_in_every_dtype) {
         const px_optimizer_kind *kind = px_optimizer_kind_at(i);
         px_tensor *state[2][PX_OPTIMIZER_STATES] = {{0}}, *param[2] = {0};
         for (int side = 0; side < 2; side++) {
-          px_tensor *grad = pattern(d, S(1003)), *moved = side ? there(grad) : px_retain(grad);
+          px_tensor *grad = pattern(d, S(1003)), *moved = side ? to_device(grad) : px_retain(grad);
           OK(px_clone(&param[side], moved, NULL));
           take_steps(kind, param[side], moved, state[side], side ? way : way & MAXIMIZE);
           px_release(grad), px_release(moved);
@@ -645,14 +645,14 @@ PX_TEST(optimizers_step_in_every_dtype) {
 
 // ---- faults
 
-PX_TEST(a_bad_index_leaves_the_device_usable) {
+PX_TEST(an_invalid_index_leaves_the_device_usable) {
   arrange();
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) bad = NULL;
   px_tensor *here = pattern(PX_FLOAT32, S(5, 3)), *y = NULL, *z = NULL;
-  x = there(here);
+  x = to_device(here);
   px_tensor *index = made(PX_INT64, S(2), VALUES(1, 9));
-  bad = there(index);
+  bad = to_device(index);
   px_status status = px_index_select(&y, x, 0, bad);
   if (!status) status = px_device_synchronize(0);
   CHECK_EQ(status, PX_INDEX);
@@ -668,7 +668,7 @@ PX_TEST(integers_divided_by_zero_are_reported) {
   arrange();
   px_tensor *here = made(PX_INT64, S(3), VALUES(4, 5, 6)),
             *none = made(PX_INT64, S(3), VALUES(2, 0, 3));
-  px_tensor *a = there(here), *b = there(none), *y = NULL;
+  px_tensor *a = to_device(here), *b = to_device(none), *y = NULL;
   px_status status = px_floor_divide(&y, a, b);
   if (!status) status = px_device_synchronize(0);
   CHECK_EQ(status, PX_RUNTIME);
@@ -678,7 +678,7 @@ PX_TEST(integers_divided_by_zero_are_reported) {
   px_release(here), px_release(none), px_release(a), px_release(b), px_release(y);
 }
 
-// ---- random numbers: PyTorch's on its devices, from seed 0
+// ---- random numbers of seed 0: PyTorch's on CUDA devices
 
 static px_tensor *empty(px_dtype dtype, int64_t n) {
   px_tensor *t = NULL;
@@ -686,7 +686,7 @@ static px_tensor *empty(px_dtype dtype, int64_t n) {
   px_manual_seed(0);
   return t;
 }
-PX_TEST(draws_the_numbers_of_pytorch) {
+PX_TEST(random_numbers_match_pytorch) {
   static const int64_t low = 0, high = 100;
   arrange();
   px_tensor *u = empty(PX_FLOAT32, 5);

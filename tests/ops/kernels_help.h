@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short forms for the tests of hand-written kernels: tensors from numbers, and comparisons.
+// Short forms for tests of hand-written kernels: tensors from numbers, and comparisons.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
@@ -24,7 +24,7 @@ static inline px_tensor *made(px_dtype dtype, int ndim, const int64_t *sizes,
   }
   return t;
 }
-// Small whole numbers and halves, a pattern without symmetry: products of them are exact.
+// Small integers and halves in a pattern without symmetry. Products of them are exact.
 static inline px_tensor *pattern(px_dtype dtype, int ndim, const int64_t *sizes) {
   px_tensor *t = NULL;
   OK(px_tensor_empty(&t, ndim, sizes, dtype, px_cpu()));
@@ -34,7 +34,7 @@ static inline px_tensor *pattern(px_dtype dtype, int ndim, const int64_t *sizes)
                     at + (size_t)i * px_dtype_size(dtype));
   return t;
 }
-// Element i in row-major order, of a tensor on any device.
+// Returns element i in row-major order of a tensor on any device.
 static inline double element(const px_tensor *t, int64_t i) {
   px_dtype dtype = px_tensor_dtype(t);
   size_t item = px_dtype_size(dtype), bytes = item * (size_t)px_tensor_numel(t);

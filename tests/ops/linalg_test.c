@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: against sums written out, for every size class and layout; texts; names.
+// Matrix products against explicit sums, for each size class and layout; error texts; gradient
+// names.
 #include "kernels_help.h"
 
-// The product as a sum in double, element by element.
+// Checks the product against a sum in double, element by element.
 static void check_product(const px_tensor *c, const px_tensor *a, const px_tensor *b) {
   int64_t m = px_tensor_size(a, 0), k = px_tensor_size(a, 1), n = px_tensor_size(b, 1);
   px_tensor *ad = NULL, *bd = NULL, *cd = NULL;
@@ -20,13 +21,13 @@ static void check_product(const px_tensor *c, const px_tensor *a, const px_tenso
   px_release(bd);
   px_release(cd);
 }
-static void product_of(int64_t m, int64_t k, int64_t n, bool turn_a, bool turn_b) {
-  PX_SCOPED(px_tensor) a = pattern(PX_FLOAT32, S(turn_a ? k : m, turn_a ? m : k));
-  PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(turn_b ? n : k, turn_b ? k : n));
+static void product_of(int64_t m, int64_t k, int64_t n, bool transpose_a, bool transpose_b) {
+  PX_SCOPED(px_tensor) a = pattern(PX_FLOAT32, S(transpose_a ? k : m, transpose_a ? m : k));
+  PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(transpose_b ? n : k, transpose_b ? k : n));
   PX_SCOPED(px_tensor) c = NULL;
   px_tensor *at = NULL, *bt = NULL;
-  OK(turn_a ? px_t(&at, a) : px_tensor_alias(&at, a));
-  OK(turn_b ? px_t(&bt, b) : px_tensor_alias(&bt, b));
+  OK(transpose_a ? px_t(&at, a) : px_tensor_alias(&at, a));
+  OK(transpose_b ? px_t(&bt, b) : px_tensor_alias(&bt, b));
   OK(px_mm(&c, at, bt));
   check_product(c, at, bt);
   px_release(at);
@@ -36,38 +37,38 @@ static void product_in_all_layouts(int64_t m, int64_t k, int64_t n) {
   for (int layout = 0; layout < 4; layout++) product_of(m, k, n, layout & 1, layout & 2);
 }
 
-PX_TEST(small_products_are_sums_of_products) { product_in_all_layouts(3, 4, 5); }
-PX_TEST(edges_of_tiles_are_right) { product_in_all_layouts(13, 17, 19); }
-PX_TEST(blocked_products_are_right) { product_in_all_layouts(130, 300, 70); }
-PX_TEST(large_products_are_right) { product_in_all_layouts(261, 259, 257); }
-PX_TEST(the_last_rows_of_a_product_are_right) {
+PX_TEST(small_products) { product_in_all_layouts(3, 4, 5); }
+PX_TEST(products_with_partial_tiles) { product_in_all_layouts(13, 17, 19); }
+PX_TEST(blocked_products) { product_in_all_layouts(130, 300, 70); }
+PX_TEST(large_products) { product_in_all_layouts(261, 259, 257); }
+PX_TEST(products_with_partial_row_tiles) {
   for (int64_t m = 1; m < 34; m++) product_in_all_layouts(m, 18, 40);
   for (int64_t m = 196; m < 202; m++) product_in_all_layouts(m, 131, 259);
   for (int64_t m = 57; m < 70; m++) product_in_all_layouts(m, 301, 130);
   product_in_all_layouts(29, 70, 1030);
   for (int64_t m = 15; m < 48; m += 8) product_in_all_layouts(m, 300, 345);
 }
-PX_TEST(sums_in_several_blocks_are_right) { product_in_all_layouts(31, 1100, 65); }
-PX_TEST(few_long_rows_are_right) {
+PX_TEST(products_with_several_k_blocks) { product_in_all_layouts(31, 1100, 65); }
+PX_TEST(products_of_few_long_rows) {
   for (int64_t m = 2; m < 10; m++) product_in_all_layouts(m, 11, 517);
   product_in_all_layouts(33, 7, 770);
 }
-PX_TEST(products_of_a_short_side_are_right) {
+PX_TEST(products_with_few_columns) {
   for (int64_t n = 1; n < 18; n++) product_in_all_layouts(203, n % 2 ? 130 : 60, n);
   product_in_all_layouts(530, 520, 9);
 }
-PX_TEST(columns_that_are_used_as_they_lie_are_right) {
+PX_TEST(products_with_unpacked_columns) {
   for (int64_t n = 8; n < 35; n++) {
     product_in_all_layouts(37, 528, n);
     product_in_all_layouts(n, 275, 41);
   }
 }
-PX_TEST(rows_and_columns_are_right) {
+PX_TEST(vector_products) {
   product_in_all_layouts(1, 33, 20);
   product_in_all_layouts(20, 33, 1);
   product_in_all_layouts(1, 100, 1);
 }
-PX_TEST(a_product_over_nothing_is_zero) {
+PX_TEST(an_empty_product_is_zero) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) c = NULL;
@@ -76,7 +77,7 @@ PX_TEST(a_product_over_nothing_is_zero) {
   OK(px_mm(&c, a, b));
   ELEMENTS(c, 0, 0, 0, 0, 0);
 }
-PX_TEST(integers_and_halves_multiply) {
+PX_TEST(products_of_integers_and_fp16) {
   static const px_dtype dtypes[] = {PX_INT64, PX_INT32, PX_FLOAT16, PX_BFLOAT16, PX_FLOAT64};
   for (int i = 0; i < 5; i++) {
     PX_SCOPED(px_tensor) a = made(dtypes[i], S(2, 2), VALUES(1, 2, 3, 4));
@@ -100,14 +101,14 @@ PX_TEST(beta_zero_does_not_read_self) {
   OK(px_addmm(&c, self, a, a, px_int(0), px_int(1)));
   ELEMENTS(c, 0, 9);
 }
-PX_TEST(nan_and_infinity_go_through) {
+PX_TEST(products_propagate_nan_and_inf) {
   PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(1, 2), VALUES(INFINITY, 1));
   PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(2, 1), VALUES(0, 1));
   PX_SCOPED(px_tensor) c = NULL;
   OK(px_mm(&c, a, b));
   CHECK(isnan(element(c, 0)));
 }
-PX_TEST(bmm_multiplies_each) {
+PX_TEST(bmm_multiplies_each_pair) {
   PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 1, 2), VALUES(1, 2, 3, 4));
   PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(2, 2, 1), VALUES(5, 6, 7, 8));
   PX_SCOPED(px_tensor) c = NULL;
@@ -146,7 +147,7 @@ PX_TEST(linear_takes_a_weight_of_any_strides) {
   OK(px_linear(&y, x, w, b));
   ELEMENTS(y, 0, 141, 252, 363);
   int64_t all[2] = {3, 2};
-  OK(px_expand(&same, x, all, 2));  // three rows that are one
+  OK(px_expand(&same, x, all, 2));  // three rows of one
   OK(px_linear(&z, x, same, b));
   ELEMENTS(z, 0, 201, 301, 401);
 }
@@ -168,7 +169,7 @@ PX_TEST(trace_sums_the_diagonal) {
   FAILS(px_trace(&none, row), PX_RUNTIME, "trace: expected a matrix, but got tensor with dim 1");
   FAILS(px_trace(&none, truth), PX_UNIMPLEMENTED, "\"trace\" not implemented for 'Bool'");
 }
-PX_TEST(einsum_sums_what_the_result_lacks) {
+PX_TEST(einsum_sums_over_missing_labels) {
   PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 2), VALUES(1, 2, 3, 4));
   px_tensor *both[2] = {a, a};
   PX_SCOPED(px_tensor) c = NULL;
@@ -184,7 +185,7 @@ PX_TEST(einsum_sums_what_the_result_lacks) {
         "einsum(): the number of subscripts in the equation (3) does not match the number of "
         "dimensions (2) for operand 0 and no ellipsis was given");
 }
-PX_TEST(what_does_not_fit_is_refused) {
+PX_TEST(mismatched_operands_are_refused) {
   PX_SCOPED(px_tensor) a = pattern(PX_FLOAT32, S(2, 3));
   PX_SCOPED(px_tensor) d = pattern(PX_FLOAT64, S(3, 2));
   PX_SCOPED(px_tensor) v = pattern(PX_FLOAT32, S(3));
@@ -212,16 +213,18 @@ static void product_with(px_tensor **out, int64_t threads, const px_tensor *a, c
   CHECK_EQ(px_num_threads(), threads);
   OK(px_addmm(out, bias, a, b, px_int(1), px_int(1)));
 }
-static void same_with_any_threads(px_dtype dtype, int64_t m, int64_t n, int64_t k, bool turned) {
+static void compare_thread_counts(px_dtype dtype, int64_t m, int64_t n, int64_t k,
+                                  bool transposed) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b0 = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) alone = NULL;
   OK(px_randn(&a, SIZES(m, k), 2, NULL, dtype, px_cpu(), false, false));
-  OK(px_randn(&b0, SIZES(turned ? n : k, turned ? k : n), 2, NULL, dtype, px_cpu(), false, false));
+  OK(px_randn(&b0, SIZES(transposed ? n : k, transposed ? k : n), 2, NULL, dtype, px_cpu(), false,
+              false));
   OK(px_randn(&bias, SIZES(n), 1, NULL, dtype, px_cpu(), false, false));
-  OK(turned ? px_t(&b, b0) : px_tensor_alias(&b, b0));
+  OK(transposed ? px_t(&b, b0) : px_tensor_alias(&b, b0));
   product_with(&alone, 1, a, b, bias);
   for (int i = 0; i < 5; i++) {
     int64_t threads = SIZES(2, 3, 4, 7, 16)[i];
@@ -244,11 +247,11 @@ PX_TEST(products_do_not_depend_on_the_number_of_threads) {
       {1000, 16, 300}, {900, 4, 128},   {300, 13, 90},   {30, 1000, 300}, {42, 700, 500},
       {32, 900, 500},  {65, 700, 330},  {23, 300, 512},  {32, 513, 528},  {610, 20, 512}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    for (int turned = 0; turned < 2; turned++) {
-      same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
-      same_with_any_threads(PX_FLOAT64, sizes[i][0], sizes[i][1], sizes[i][2], turned);
-      same_with_any_threads(PX_BFLOAT16, sizes[i][0], sizes[i][1], sizes[i][2], turned);
-      same_with_any_threads(PX_FLOAT16, sizes[i][0], sizes[i][1], sizes[i][2], turned);
+    for (int transposed = 0; transposed < 2; transposed++) {
+      compare_thread_counts(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], transposed);
+      compare_thread_counts(PX_FLOAT64, sizes[i][0], sizes[i][1], sizes[i][2], transposed);
+      compare_thread_counts(PX_BFLOAT16, sizes[i][0], sizes[i][1], sizes[i][2], transposed);
+      compare_thread_counts(PX_FLOAT16, sizes[i][0], sizes[i][1], sizes[i][2], transposed);
     }
 }
 PX_TEST(the_number_of_threads_is_positive) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses: known numbers, names, and PyTorch's texts.
+// Losses: reference values, gradient names, and PyTorch's error texts.
 #include "kernels_help.h"
 
 static px_tensor *logits(void) { return made(PX_FLOAT32, S(4, 2), VALUES(1, 2, 0, 1, 2, 0, 1, 1)); }
@@ -25,29 +25,29 @@ PX_TEST(ignored_targets_do_not_count) {
   OK(px_cross_entropy(&loss, x, target, NULL, -100, "mean", 0));
   CHECK_NEAR(element(loss, 0), 0.69314718, 1e-6);
 }
-PX_TEST(a_target_that_is_no_class_is_an_index_error) {
+PX_TEST(an_invalid_target_is_an_index_error) {
   PX_SCOPED(px_tensor) x = logits();
   PX_SCOPED(px_tensor) target = made(PX_INT64, S(4), VALUES(0, 5, 0, 0));
   px_tensor *none = NULL;
   FAILS(px_cross_entropy(&none, x, target, NULL, -100, "mean", 0), PX_INDEX,
         "Target 5 is out of bounds.");
 }
-PX_TEST(what_is_no_probability_is_refused) {
+PX_TEST(invalid_probabilities_are_refused) {
   PX_SCOPED(px_tensor) good = made(PX_FLOAT32, S(2), VALUES(0, 1));
   PX_SCOPED(px_tensor) high = made(PX_FLOAT64, S(2), VALUES(0, 1.5));
-  PX_SCOPED(px_tensor) strange = made(PX_FLOAT32, S(2), VALUES(NAN, 0));
+  PX_SCOPED(px_tensor) not_a_number = made(PX_FLOAT32, S(2), VALUES(NAN, 0));
   px_tensor *none = NULL;
-  FAILS(px_binary_cross_entropy(&none, strange, good, NULL, "mean"), PX_RUNTIME,
+  FAILS(px_binary_cross_entropy(&none, not_a_number, good, NULL, "mean"), PX_RUNTIME,
         "all elements of input should be between 0 and 1");
   FAILS(px_binary_cross_entropy(&none, high, high, NULL, "mean"), PX_RUNTIME,
         "all elements of input should be between 0 and 1");
-  FAILS(px_binary_cross_entropy(&none, good, strange, NULL, "mean"), PX_RUNTIME,
+  FAILS(px_binary_cross_entropy(&none, good, not_a_number, NULL, "mean"), PX_RUNTIME,
         "all elements of target should be between 0 and 1");
   PX_SCOPED(px_tensor) empty = NULL;
   OK(px_zeros(&empty, (int64_t[]){3, 0}, 2, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
   FAILS(px_multinomial(&none, empty, 1, true, NULL), PX_RUNTIME,
         "invalid multinomial distribution (sum of probabilities <= 0)");
-  FAILS(px_multinomial(&none, strange, 1, true, NULL), PX_RUNTIME,
+  FAILS(px_multinomial(&none, not_a_number, 1, true, NULL), PX_RUNTIME,
         "probability tensor contains either `inf`, `nan` or element < 0");
 }
 PX_TEST(shapes_and_dtypes_are_checked) {
@@ -94,11 +94,11 @@ PX_TEST(element_losses_may_be_weighted) {
   PX_SCOPED(px_tensor) each = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   px_tensor *none = NULL;
-  OK(px_mse_loss(&mse, a, b, "mean", weight));  // over the sum of the weights
+  OK(px_mse_loss(&mse, a, b, "mean", weight));  // divided by the sum of the weights
   ELEMENTS(mse, 1e-6, 9.5 / 8);
   OK(px_l1_loss(&l1, a, b, "mean", weight));
   ELEMENTS(l1, 1e-6, 4.0 / 8);
-  OK(px_huber_loss(&huber, a, b, "mean", 1, weight));  // over their number
+  OK(px_huber_loss(&huber, a, b, "mean", 1, weight));  // divided by the number of elements
   ELEMENTS(huber, 1e-6, 2.75 / 3);
   OK(px_mse_loss(&each, a, b, "none", weight));
   ELEMENTS(each, 1e-6, 0.5, 0, 9);
@@ -125,9 +125,9 @@ PX_TEST(binary_cross_entropy_of_extremes_is_finite) {
   ELEMENTS(loss, 0, 100, 100);
 }
 
-// ---- long losses: parts, blocks, and their ends
+// ---- long losses: parts, blocks, and their tails
 
-static double in_words(int which, double a, double b) {
+static double reference_loss(int which, double a, double b) {
   double d = fabs(a - b);
   switch (which) {
     case 0:
@@ -157,7 +157,7 @@ static px_status loss_of(px_tensor **out, int which, const px_tensor *a, const p
       return px_binary_cross_entropy_with_logits(out, a, b, NULL, how, NULL);
   }
 }
-PX_TEST(long_losses_are_those_of_their_elements) {
+PX_TEST(long_losses_match_elementwise_sums) {
   enum { LONG = 40001 };
   static double x[LONG], y[LONG], one[LONG];
   for (int i = 0; i < LONG; i++)
@@ -177,7 +177,7 @@ PX_TEST(long_losses_are_those_of_their_elements) {
     OK(loss_of(&mean, which, a, b, "mean"));
     OK(px_tensor_read(each, one, sizeof one));
     for (int i = 0; i < LONG; i++) {
-      CHECK_NEAR(one[i], in_words(which, x[i], y[i]), 1e-12);
+      CHECK_NEAR(one[i], reference_loss(which, x[i], y[i]), 1e-12);
       wanted += one[i];
     }
     CHECK_NEAR(element(sum, 0), wanted, 1e-7);
@@ -189,9 +189,9 @@ PX_TEST(long_losses_are_those_of_their_elements) {
   }
 }
 
-// Of rows by classes that are many, no matrix of logarithms is made; the loss and the gradient are
-// the same, of any reduction, and a class that is none is refused.
-static void agrees_with_steps(const char *how, int64_t ignored) {
+// With many classes, no matrix of log-probabilities is stored. Loss and gradient are the same for
+// each reduction, and an invalid class is refused.
+static void compare_with_steps(const char *how, int64_t ignored) {
   enum { ROWS = 1050, CLASSES = 1000 };
   static int64_t targets[ROWS];
   PX_SCOPED(px_tensor) x = NULL;
@@ -236,13 +236,13 @@ static void agrees_with_steps(const char *how, int64_t ignored) {
   FAILS(px_cross_entropy(&loss[0], x, bad, NULL, ignored, how, 0), PX_INDEX,
         "Target 1000 is out of bounds.");
 }
-PX_TEST(cross_entropy_of_many_classes_makes_no_matrix_of_logarithms) {
-  agrees_with_steps("mean", 31);
-  agrees_with_steps("sum", -100);
-  agrees_with_steps("none", 62);
+PX_TEST(cross_entropy_of_many_classes_stores_no_log_probabilities) {
+  compare_with_steps("mean", 31);
+  compare_with_steps("sum", -100);
+  compare_with_steps("none", 62);
 }
 
-// Of parts of several thousand elements; the gradient is one number for all, or one for each.
+// Parts of several thousand elements. The gradient is one number for all, or one for each.
 static void check_halves(px_dtype dtype, const char *reduction) {
   enum { N = 40001 };
   px_tensor *results[2][2] = {{NULL}};
@@ -270,7 +270,7 @@ static void check_halves(px_dtype dtype, const char *reduction) {
     for (int i = 0; i < 2; i++) px_release(results[i][k]);
   }
 }
-PX_TEST(losses_of_halves_are_those_of_floats_with_any_number_of_threads) {
+PX_TEST(losses_of_fp16_match_float_with_any_number_of_threads) {
   int64_t threads = px_num_threads();
   for (int i = 0; i < 2 * 3 * 3; i++) {
     OK(px_set_num_threads((int64_t[]){1, 2, 7}[i / 2 % 3]));

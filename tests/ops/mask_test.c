@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks: what is not zero, and what they select, beside a loop over a copy.
+// Masks: nonzero and masked_select against a loop over a copy.
 #include "kernels_help.h"
 
-// Zeros of both signs, NaN, and numbers whose lowest bits alone are set.
+// Zeros of both signs, NaN, and numbers with only low bits set.
 static px_tensor *sparse(px_dtype dtype, int ndim, const int64_t *sizes) {
   px_tensor *t = NULL;
   OK(px_tensor_empty(&t, ndim, sizes, dtype, px_cpu()));
@@ -17,16 +17,16 @@ static px_tensor *sparse(px_dtype dtype, int ndim, const int64_t *sizes) {
   }
   return t;
 }
-// The rows of places and the elements of `view`, three-dimensional, beside a loop over a copy.
+// Compares nonzero and masked_select of the three-dimensional `view` with a loop over a copy.
 static void check_selected(const px_tensor *view) {
   PX_SCOPED(px_tensor) copy = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) picked = NULL;
   OK(px_clone(&copy, view, "contiguous_format"));
-  OK(px_nonzero(&places, view));
-  OK(px_contiguous(&rows, places));
+  OK(px_nonzero(&indices, view));
+  OK(px_contiguous(&rows, indices));
   OK(px_to(&mask, view, PX_BOOL, PX_DEVICE_NONE, false, false));
   OK(px_masked_select(&picked, view, mask));
   const int64_t *sizes = px_tensor_sizes(view), *at = px_tensor_data(rows);
@@ -46,15 +46,15 @@ static void check_selected(const px_tensor *view) {
   CHECK_EQ(n, px_tensor_sizes(rows)[0]);
   CHECK_EQ(n, px_tensor_numel(picked));
 }
-PX_TEST(what_is_not_zero_in_every_dtype_and_layout) {
+PX_TEST(nonzero_in_every_dtype_and_layout) {
   static const int64_t shapes[][3] = {{1, 1, 1}, {2, 3, 5}, {3, 2, 4097}, {300, 40, 5}, {4, 0, 2}};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
     for (int i = 0; i < 5; i++) {
       PX_SCOPED(px_tensor) t = sparse(d, 3, shapes[i]);
-      PX_SCOPED(px_tensor) turned = NULL;
-      OK(px_transpose(&turned, t, 0, 2));
+      PX_SCOPED(px_tensor) transposed = NULL;
+      OK(px_transpose(&transposed, t, 0, 2));
       check_selected(t);
-      check_selected(turned);
+      check_selected(transposed);
     }
 }
 PX_TEST(selections_are_the_same_with_any_number_of_threads) {
@@ -66,7 +66,7 @@ PX_TEST(selections_are_the_same_with_any_number_of_threads) {
   }
   OK(px_set_num_threads(threads));
 }
-PX_TEST(a_mask_is_spread_over_what_it_selects_from) {
+PX_TEST(a_mask_broadcasts_with_the_input) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 1), VALUES(1, 2));
   PX_SCOPED(px_tensor) mask = made(PX_BOOL, S(3), VALUES(1, 0, 1));
   PX_SCOPED(px_tensor) all = made(PX_BOOL, 0, NULL, VALUES(1));

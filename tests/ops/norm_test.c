@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and normalisation: known numbers, extremes, and what training keeps.
+// Softmax and normalisation: reference values, extreme inputs, and running statistics.
 #include "hidden.h"
 #include "kernels_help.h"
 
@@ -9,7 +9,7 @@ PX_TEST(softmax_of_two) {
   OK(px_softmax(&y, x, 1, PX_DTYPE_NONE));
   ELEMENTS(y, 1e-7, 0.5, 0.5, 0.2689414214, 0.7310585786);
 }
-PX_TEST(softmax_survives_large_numbers) {
+PX_TEST(softmax_of_large_numbers_is_finite) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1000, 1000, -INFINITY));
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) logs = NULL;
@@ -19,7 +19,7 @@ PX_TEST(softmax_survives_large_numbers) {
   CHECK_NEAR(element(logs, 0), -0.6931471806, 1e-6);
   CHECK(element(logs, 2) == -INFINITY);
 }
-PX_TEST(softmax_passes_nan_on) {
+PX_TEST(softmax_propagates_nan) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1, NAN, 2));
   PX_SCOPED(px_tensor) y = NULL;
   OK(px_softmax(&y, x, 0, PX_DTYPE_NONE));
@@ -43,8 +43,8 @@ static void check_rounded(const px_tensor *have, const px_tensor *floats) {
   CHECK(!memcmp(px_tensor_data(have), px_tensor_data(wanted),
                 (size_t)px_tensor_numel(have) * px_dtype_size(dtype)));
 }
-// Rows of which many, one and none fit the room that a thread has for floats.
-static void halves_are_as_floats(px_dtype dtype, int64_t rows, int64_t n) {
+// Row lengths so that many rows, one row, or none fit a thread's float buffer.
+static void compare_with_float(px_dtype dtype, int64_t rows, int64_t n) {
   PX_SCOPED(px_tensor) x = pattern(dtype, S(rows, n));
   PX_SCOPED(px_tensor) floats = NULL;
   PX_SCOPED(px_tensor) y = NULL;
@@ -66,17 +66,17 @@ static void halves_are_as_floats(px_dtype dtype, int64_t rows, int64_t n) {
   OK(HIDDEN(softmax_backward, (&wanted_back), PX_T(floats), PX_T(of), PX_I(1)));
   check_rounded(back, wanted_back);
 }
-PX_TEST(rows_of_halves_are_what_they_are_of_floats_with_any_number_of_threads) {
+PX_TEST(rows_of_fp16_match_float_with_any_number_of_threads) {
   static const int64_t shapes[][2] = {{5, 3}, {999, 37}, {40, 1000}, {3, 4096}, {3, 4097}};
   int64_t threads = px_num_threads();
   for (int i = 0; i < 2 * 3 * 5; i++) {
     OK(px_set_num_threads((int64_t[]){1, 2, 7}[i / 2 % 3]));
-    halves_are_as_floats(i % 2 ? PX_BFLOAT16 : PX_FLOAT16, shapes[i / 6][0], shapes[i / 6][1]);
+    compare_with_float(i % 2 ? PX_BFLOAT16 : PX_FLOAT16, shapes[i / 6][0], shapes[i / 6][1]);
   }
   OK(px_set_num_threads(threads));
 }
 
-PX_TEST(softmax_wants_floats) {
+PX_TEST(softmax_requires_floating_dtypes) {
   PX_SCOPED(px_tensor) x = made(PX_INT64, S(2), VALUES(1, 2));
   PX_SCOPED(px_tensor) y = NULL;
   px_tensor *none = NULL;
@@ -111,7 +111,7 @@ PX_TEST(batch_norm_keeps_running_statistics) {
   CHECK_TEXT(node_name(y), "NativeBatchNormBackward0");
   CHECK(!px_tensor_requires_grad(mean));
 }
-PX_TEST(batch_norm_evaluates_by_running_statistics) {
+PX_TEST(batch_norm_uses_running_statistics_in_eval_mode) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 2), VALUES(3, 10));
   PX_SCOPED(px_tensor) mean = made(PX_FLOAT32, S(2), VALUES(1, 10));
   PX_SCOPED(px_tensor) var = made(PX_FLOAT32, S(2), VALUES(4, 1));
@@ -123,7 +123,7 @@ PX_TEST(batch_norm_evaluates_by_running_statistics) {
         "Expected more than 1 value per channel when training, got input size torch.Size([1, 2])");
 }
 
-// A leaf of thirds, whose sums depend on their order.
+// A leaf of thirds, so that sums depend on their order.
 static px_tensor *thirds(px_dtype dtype, int ndim, const int64_t *sizes) {
   PX_SCOPED(px_tensor) whole = pattern(dtype, ndim, sizes);
   px_tensor *t = NULL;
@@ -131,7 +131,7 @@ static px_tensor *thirds(px_dtype dtype, int ndim, const int64_t *sizes) {
   OK(px_tensor_set_requires_grad(t, true));
   return t;
 }
-// Rows of channels, a weight and the results: x, w, y. Statistics of no training are numbers of 1.
+// Batch norm of rows of channels: returns x, w and y. Without training the statistics are ones.
 static void normalise(px_dtype dtype, bool training, px_tensor *all[3]) {
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
@@ -169,7 +169,7 @@ PX_TEST(batch_norm_of_rows_of_channels_does_not_depend_on_the_number_of_threads)
     release_all(alone);
   }
 }
-PX_TEST(batch_norm_of_rows_of_channels_has_the_numbers_of_double) {
+PX_TEST(batch_norm_of_rows_of_channels_matches_double) {
   for (int training = 0; training < 2; training++) {
     px_tensor *single[3] = {NULL}, *wide[3] = {NULL};
     normalise(PX_FLOAT32, training, single);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tensors for the tests of ops, and their expected elements.
+// Small tensors for tests of ops, and checks of their elements.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
@@ -27,8 +27,8 @@ __attribute__((unused)) static px_tensor *longs(int n, ...) {
   OK(px_tensor_from_data(&t, data, 1, &size, PX_INT64, PX_DEVICE_NONE));
   return t;
 }
-// The greatest difference of elements.
-__attribute__((unused)) static double apart(const px_tensor *a, const px_tensor *b) {
+// Returns the max difference of elements.
+__attribute__((unused)) static double max_difference(const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) difference = NULL;
   PX_SCOPED(px_tensor) size = NULL;
   PX_SCOPED(px_tensor) most = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of optimisers whose numbers are made on the device.
+// Optimizer steps with rates and counters on the device.
 #include "phlox/phlox.h"
 #include "test.h"
 
@@ -8,7 +8,7 @@ static void fetch(const px_tensor *t, float *values) {
   OK(px_tensor_read(t, values, (size_t)px_tensor_numel(t) * sizeof *values));
 }
 
-enum { MEMBERS = 11 };  // more than one launch takes
+enum { MEMBERS = 11 };  // more than one launch handles
 static void members(px_tensor **p, bool on_device) {
   setenv("PHLOX_SIM_DEVICES", "1", 1);
   for (int i = 0; i < MEMBERS; i++) {
@@ -20,7 +20,7 @@ static void members(px_tensor **p, bool on_device) {
     OK(px_tensor_set_grad(p[i], grad));
   }
 }
-static void drop_members(px_tensor **p) {
+static void release_members(px_tensor **p) {
   for (int i = 0; i < MEMBERS; i++) px_release(p[i]);
 }
 static float first_of(const px_tensor *t) {
@@ -29,13 +29,13 @@ static float first_of(const px_tensor *t) {
   return values[0];
 }
 
-PX_TEST(a_capturable_step_is_that_of_the_host) {
-  px_tensor *here[MEMBERS], *there[MEMBERS];
+PX_TEST(a_capturable_step_equals_the_hosts) {
+  px_tensor *on_cpu[MEMBERS], *on_gpu[MEMBERS];
   PX_SCOPED(px_optimizer) plain = NULL;
   PX_SCOPED(px_optimizer) capturable = NULL;
-  members(here, false), members(there, true);
-  OK(px_nadam_new(&plain, here, MEMBERS, .lr = 0.1));
-  OK(px_nadam_new(&capturable, there, MEMBERS, .lr = 0.1, .capturable = true));
+  members(on_cpu, false), members(on_gpu, true);
+  OK(px_nadam_new(&plain, on_cpu, MEMBERS, .lr = 0.1));
+  OK(px_nadam_new(&capturable, on_gpu, MEMBERS, .lr = 0.1, .capturable = true));
   for (int k = 0; k < 3; k++) {
     OK(px_optimizer_step(plain));
     OK(px_optimizer_step(capturable));
@@ -43,16 +43,16 @@ PX_TEST(a_capturable_step_is_that_of_the_host) {
   for (int i = 0; i < MEMBERS; i++) {
     float wanted[3], values[3];
     px_tensor *product = px_optimizer_state(capturable, 0, i, "mu_product");
-    fetch(here[i], wanted), fetch(there[i], values);
-    // Powers and roots of a device may be another's in the last digit.
+    fetch(on_cpu[i], wanted), fetch(on_gpu[i], values);
+    // Powers and roots on a device may differ in the last digit.
     for (int k = 0; k < 3; k++) CHECK_NEAR(values[k], wanted[k], 1e-6);
     CHECK(px_tensor_device(product).type == PX_CUDA && px_tensor_ndim(product) == 0);
     CHECK_NEAR(first_of(product), first_of(px_optimizer_state(plain, 0, i, "mu_product")), 1e-6);
   }
-  drop_members(here), drop_members(there);
+  release_members(on_cpu), release_members(on_gpu);
 }
 
-PX_TEST(a_rate_that_is_a_tensor_is_read_at_each_step) {
+PX_TEST(a_tensor_rate_is_read_at_each_step) {
   px_tensor *p[MEMBERS];
   PX_SCOPED(px_tensor) rate = NULL;
   PX_SCOPED(px_tensor) two = NULL;
@@ -72,10 +72,10 @@ PX_TEST(a_rate_that_is_a_tensor_is_read_at_each_step) {
   OK(px_optimizer_set_rate(o, 0, NULL));
   OK(px_optimizer_step(o));
   CHECK_NEAR(first_of(p[0]), -4.25, 0);
-  drop_members(p);
+  release_members(p);
 }
 
-PX_TEST(a_step_is_left_out_where_a_gradient_was_not_finite) {
+PX_TEST(a_step_is_skipped_after_an_inf_or_nan_gradient) {
   for (int on_device = 0; on_device < 2; on_device++) {
     px_tensor *p[MEMBERS], *state[PX_OPTIMIZER_STATES] = {0};
     PX_SCOPED(px_tensor) found = NULL;
@@ -91,28 +91,28 @@ PX_TEST(a_step_is_left_out_where_a_gradient_was_not_finite) {
     CHECK(first_of(p[0]) < 1);
     CHECK_NEAR(first_of(state[0]), 1, 0);
     for (int k = 0; k < PX_OPTIMIZER_STATES; k++) px_release(state[k]);
-    drop_members(p);
+    release_members(p);
   }
 }
 
-PX_TEST(what_counts_on_the_device_lies_there) {
-  px_tensor *here[MEMBERS], *there[MEMBERS];
+PX_TEST(counters_of_capturable_optimizers_are_on_the_device) {
+  px_tensor *on_cpu[MEMBERS], *on_gpu[MEMBERS];
   PX_SCOPED(px_optimizer) o = NULL;
   PX_SCOPED(px_optimizer) late = NULL;
-  members(here, false), members(there, true);
-  OK(px_asgd_new(&o, here, MEMBERS, .capturable = true));
+  members(on_cpu, false), members(on_gpu, true);
+  OK(px_asgd_new(&o, on_cpu, MEMBERS, .capturable = true));
   FAILS(px_optimizer_step(o), PX_ASSERTION,
         "If capturable=True, params, mus, etas, and state_steps must be on supported devices");
   CHECK(!px_optimizer_state(o, 0, 0, "step"));
-  OK(px_adam_new(&late, there, MEMBERS));
+  OK(px_adam_new(&late, on_gpu, MEMBERS));
   OK(px_optimizer_step(late));
   OK(px_optimizer_set(late, -1, "capturable", 1));
   FAILS(px_optimizer_step(late), PX_ASSERTION, "params and state_steps must be on");
-  drop_members(here), drop_members(there);
+  release_members(on_cpu), release_members(on_gpu);
 }
 
-// Whatever fails: a parameter has made its step with all its states, or none of it.
-PX_TEST(a_step_on_the_device_that_fails_leaves_parameter_and_state) {
+// After any failure, a parameter and its states have either made the step or not.
+PX_TEST(a_failed_step_on_the_device_keeps_parameter_and_state) {
   static const char *const points[] = {"alloc", "device.alloc", "launch"};
   for (int i = 0; i < 3; i++) {
     bool failed = true;
@@ -132,7 +132,7 @@ PX_TEST(a_step_on_the_device_that_fails_leaves_parameter_and_state) {
         moved += step != NULL;
       }
       CHECK(failed ? moved < MEMBERS : moved == MEMBERS);
-      drop_members(p);
+      release_members(p);
     }
   }
 }

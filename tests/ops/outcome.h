@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sample gives, to be compared with what it gives elsewhere: its results, or the gradients
-// of its arguments.
+// The outcome of a sample, for comparison between devices: its results, or the gradients of its
+// arguments.
 #pragma once
 #include "samples.h"
 
-// Tensors of one sample that are compared, in the same order on both devices; NULL for none.
+// Tensors to compare, in the same order on both devices. NULL if absent.
 typedef struct outcome {
   px_tensor *tensors[SAMPLE_RESULTS];
   int count;
 } outcome;
-static void let_go(outcome *o) {
+static void release_outcome(outcome *o) {
   for (int k = 0; k < o->count; k++) px_release(o->tensors[k]);
 }
 
@@ -19,23 +19,23 @@ static px_status results(sample *s, outcome *out) {
 
 // ---- gradients
 
-// A gradient for a result: 1, 1/2, -1/2, -1 in turns, exact in every dtype.
+// A gradient for a result: 1, 1/2, -1/2, -1 in rotation, exact in every dtype.
 static px_tensor *seed_like(const px_tensor *t) {
-  static const double turns[] = {1, 0.5, -0.5, -1};
+  static const double values[] = {1, 0.5, -0.5, -1};
   px_tensor *seed = NULL;
   int64_t n = px_tensor_numel(t);
   size_t item = px_dtype_size(px_tensor_dtype(t));
   char *raw = calloc((size_t)n + 1, item);
   for (int64_t i = 0; i < n; i++)
-    px_scalar_store(px_float(turns[i % 4]), px_tensor_dtype(t), raw + (size_t)i * item);
+    px_scalar_store(px_float(values[i % 4]), px_tensor_dtype(t), raw + (size_t)i * item);
   OK(px_tensor_from_data(&seed, raw, px_tensor_ndim(t), px_tensor_sizes(t), px_tensor_dtype(t),
                          px_tensor_device(t)));
   free(raw);
   return seed;
 }
 
-// Goes back from all results that have a gradient; *roots is how many do.
-static px_status go_back(outcome *from, int *roots) {
+// Runs backward from all differentiable results. *roots is their number.
+static px_status run_backward(outcome *from, int *roots) {
   px_tensor *used[SAMPLE_RESULTS], *seeds[SAMPLE_RESULTS];
   *roots = 0;
   for (int k = 0; k < from->count; k++) {
@@ -54,8 +54,8 @@ static px_status gradients(sample *s, outcome *out) {
   for (int k = 0; k < s->tensor_count; k++)
     if (s->smooth[k]) OK(px_tensor_set_requires_grad(s->tensors[k], true));
   px_status status = results(s, &forward);
-  if (!status) status = go_back(&forward, &roots);
-  let_go(&forward);
+  if (!status) status = run_backward(&forward, &roots);
+  release_outcome(&forward);
   for (int k = 0; !status && roots && k < s->tensor_count; k++)
     out->tensors[out->count++] = s->smooth[k] && px_tensor_grad(s->tensors[k])
                                      ? px_retain(px_tensor_grad(s->tensors[k]))

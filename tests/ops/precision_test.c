@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of float beside libm's of double, and of double beside those of long double, over
-// numbers of all magnitudes; an element's result follows neither from its place nor from the number
-// of threads.
+// Accuracy of float functions against libm in double, and of double functions against long double,
+// over all magnitudes. An element's result depends neither on its position nor on the number of
+// threads.
 #include "hidden.h"
 #include "kernels_help.h"
 
@@ -10,7 +10,8 @@
 enum { SIDE = 256, KINDS = SIDE * SIDE };
 typedef px_status (*function)(px_tensor **out, const px_tensor *self);
 
-// The difference in units of the last place of `wanted`; zeros and infinities have their sign.
+// Returns the error in units in the last place of `wanted`. Zeros and infinities must match in
+// sign.
 static double units(float got, double wanted) {
   float rounded = (float)wanted;
   if (wanted != wanted) return got != got ? 0 : (double)INFINITY;
@@ -40,7 +41,7 @@ static px_tensor *all_kinds(void) {
   return t;
 }
 
-// One of each 2^48 doubles, with others below the first 16 bits.
+// One of each 2^48 doubles, with varying low bits.
 static px_tensor *all_wide_kinds(void) {
   px_tensor *t = NULL;
   OK(px_tensor_empty(&t, S(SIDE, SIDE), PX_FLOAT64, px_cpu()));
@@ -53,11 +54,11 @@ static double number_at(px_dtype dtype, const char *data, int64_t i) {
   return px_scalar_float(px_scalar_load(dtype, data + (size_t)i * px_dtype_size(dtype)));
 }
 
-// NaN has many forms.
+// Any NaN equals any other.
 static bool same(double a, double b) { return a != a ? b != b : !memcmp(&a, &b, sizeof a); }
 
-// Elements with gaps between them; and few, where there is no whole vector.
-static void check_places(function f, const px_tensor *t, const px_tensor *wanted) {
+// Strided elements, and fewer than a vector.
+static void check_positions(function f, const px_tensor *t, const px_tensor *wanted) {
   PX_SCOPED(px_tensor) gaps = NULL;
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) result = NULL;
@@ -87,36 +88,37 @@ static void check_threads(function f, const px_tensor *t, const px_tensor *wante
   }
   OK(px_set_num_threads(before));
 }
-static void check_function(const char *name, function f, double (*exact)(double), double most) {
+static void check_function(const char *name, function f, double (*exact)(double),
+                           double max_units) {
   PX_SCOPED(px_tensor) t = all_kinds();
   PX_SCOPED(px_tensor) result = NULL;
   OK(f(&result, t));
   const float *x = px_tensor_data(t), *y = px_tensor_data(result);
   for (int64_t i = 0; i < KINDS; i++)
-    if (!(units(y[i], exact((double)x[i])) <= most)) {
+    if (!(units(y[i], exact((double)x[i])) <= max_units)) {
       fprintf(stderr, "%s(%a) is %a\n", name, (double)x[i], (double)y[i]);
       exit(1);
     }
-  check_places(f, t, result);
+  check_positions(f, t, result);
   check_threads(f, t, result);
 }
 
 static void check_wide_function(const char *name, function f, long double (*exact)(long double),
-                                double most) {
+                                double max_units) {
   PX_SCOPED(px_tensor) t = all_wide_kinds();
   PX_SCOPED(px_tensor) result = NULL;
   OK(f(&result, t));
   const double *x = px_tensor_data(t), *y = px_tensor_data(result);
   for (int64_t i = 0; i < KINDS; i++)
-    if (!(wide_units(y[i], exact(x[i])) <= most)) {
+    if (!(wide_units(y[i], exact(x[i])) <= max_units)) {
       fprintf(stderr, "%s(%a) is %a\n", name, x[i], y[i]);
       exit(1);
     }
-  check_places(f, t, result);
+  check_positions(f, t, result);
   check_threads(f, t, result);
 }
 
-// By halving an interval.
+// By bisection.
 static double erfinv(double y) {
   double low = 0, high = 6, a = fabs(y);
   if (!(a < 1)) return a == 1 ? copysign((double)INFINITY, y) : (double)NAN;
@@ -149,8 +151,8 @@ PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
   check_function("sigmoid", px_sigmoid, sigmoid, 3);
   check_function("log1p", px_log1p, log1p, 3);
 }
-// Of which the gradient, 1 - tanh^2, has what digits are left.
-PX_TEST(tanh_near_one_is_within_two_thirds_of_a_unit) {
+// The gradient, 1 - tanh^2, has only the remaining digits.
+PX_TEST(tanh_near_one_is_within_two_thirds_of_an_ulp) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_SCOPED(px_tensor) result = NULL;
   OK(px_linspace(&t, px_float(2), px_float(10), 4001, PX_FLOAT32, PX_DEVICE_NONE, false, false));
@@ -158,7 +160,7 @@ PX_TEST(tanh_near_one_is_within_two_thirds_of_a_unit) {
   const float *x = px_tensor_data(t), *y = px_tensor_data(result);
   for (int64_t i = 0; i < 4001; i++) CHECK(units(y[i], tanh((double)x[i])) <= 0.667);
 }
-PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
+PX_TEST(float_functions_computed_in_double_are_within_one_unit) {
   check_function("lgamma", px_lgamma, logarithm_of_gamma, 0.75);
 }
 PX_TEST(erfinv_of_float_is_within_one_and_a_half_units) {
@@ -171,7 +173,7 @@ PX_TEST(erfinv_of_float_is_within_one_and_a_half_units) {
   for (int64_t i = 0; i < 40001; i++) CHECK(units(x[i], erfinv((double)y[i])) <= 1.5);
 }
 
-// ---- gelu, of which small results are not right to the last place
+// ---- gelu: small results lose digits
 
 static px_status gelu(px_tensor **out, const px_tensor *self) { return px_gelu(out, self, "none"); }
 static px_status gelu_gradient(px_tensor **out, const px_tensor *grad, const px_tensor *self) {
@@ -182,7 +184,7 @@ static double exact_slope(double x) {
   return 0.5 * erfc(-x * sqrt(0.5)) + x * 0.39894228040143268 * exp(-0.5 * x * x);
 }
 
-PX_TEST(gelu_of_float_is_right_to_what_its_argument_allows) {
+PX_TEST(gelu_of_float_is_accurate_to_its_condition) {
   PX_SCOPED(px_tensor) t = all_kinds();
   PX_SCOPED(px_tensor) result = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -197,10 +199,10 @@ PX_TEST(gelu_of_float_is_right_to_what_its_argument_allows) {
     CHECK(fabs((double)y[i] - exact_gelu(wide)) <= 1.2e-7 * fmax(1, fabs(wide)));
     CHECK(fabs((double)g[i] - exact_slope(wide)) <= 1.8e-7);
   }
-  check_places(gelu, t, result);
+  check_positions(gelu, t, result);
   check_threads(gelu, t, result);
 }
-PX_TEST(gelu_below_zero_has_most_of_its_digits) {
+PX_TEST(gelu_below_zero_keeps_most_digits) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_SCOPED(px_tensor) result = NULL;
   OK(px_linspace(&t, px_float(-4), px_float(-1), 4001, PX_FLOAT32, PX_DEVICE_NONE, false, false));
@@ -209,7 +211,7 @@ PX_TEST(gelu_below_zero_has_most_of_its_digits) {
   for (int64_t i = 0; i < 4001; i++)
     CHECK(fabs((double)y[i] / exact_gelu((double)x[i]) - 1) < 1e-4);
 }
-PX_TEST(gelu_of_what_is_no_number_and_of_zeros_is_as_its_formula_has_it) {
+PX_TEST(gelu_of_nan_inf_and_zeros_follows_the_formula) {
   const double inf = (double)INFINITY, nan = (double)NAN;
   const double x[] = {nan, -nan, inf, -inf, 0.0, -0.0, -20, 20, 1e-42, 3e38, -3e38};
   const double wanted[] = {nan, nan, inf, nan, 0.0, -0.0, -0.0, 20, 5e-43, 3e38, -0.0};
@@ -219,10 +221,10 @@ PX_TEST(gelu_of_what_is_no_number_and_of_zeros_is_as_its_formula_has_it) {
   for (int64_t i = 0; i < 11; i++) CHECK(units((float)element(result, i), wanted[i]) <= 1);
 }
 
-// ---- operands that stay
+// ---- repeated operands
 
 typedef px_status (*function_of_two)(px_tensor **out, const px_tensor *a, const px_tensor *b);
-static void check_still(function_of_two f, px_tensor *t, int64_t n) {
+static void check_scalar_operand(function_of_two f, px_tensor *t, int64_t n) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) still = NULL;
@@ -240,14 +242,14 @@ static void check_still(function_of_two f, px_tensor *t, int64_t n) {
     for (int64_t i = 0; i < n; i++) CHECK(same((double)a[i], (double)b[i]));
   }
 }
-PX_TEST(one_number_for_a_whole_row_gives_what_as_many_of_it_give) {
+PX_TEST(a_scalar_operand_equals_a_filled_row) {
   const int64_t lengths[] = {1, 15, 255, 256, 257, 1000, KINDS};
   PX_SCOPED(px_tensor) kinds = all_kinds();
   PX_SCOPED(px_tensor) flat = NULL;
   OK(px_view(&flat, kinds, SIZES(KINDS), 1));
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-    check_still(gelu_gradient, flat, lengths[i]);
-    check_still(px_xlogy, flat, lengths[i]);
+    check_scalar_operand(gelu_gradient, flat, lengths[i]);
+    check_scalar_operand(px_xlogy, flat, lengths[i]);
   }
 }
 PX_TEST(arcs_of_float_are_within_two_and_a_half_units) {
@@ -262,7 +264,7 @@ static void check_functions_of_double(void) {
   check_wide_function("tanh", px_tanh, tanhl, 2.75);
   check_wide_function("sigmoid", px_sigmoid, wide_sigmoid, 2.75);
 }
-// Of results from the least normal number down to nothing.
+// Results from the min normal number down to zero.
 static void check_small_exponentials(void) {
   enum { MANY = 1 << 14 };
   static double x[MANY];
@@ -276,17 +278,15 @@ static void check_small_exponentials(void) {
     CHECK(off <= 0.5L * 0x1p-1074L + 1.1L * expl(x[i]) * 0x1p-53L);
   }
 }
-PX_TEST(exponentials_of_double_below_all_normal_numbers_are_rounded_once) {
-  check_small_exponentials();
-}
+PX_TEST(subnormal_exponentials_of_double_are_rounded_once) { check_small_exponentials(); }
 PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
   check_functions_of_double();
 }
-PX_TEST(functions_of_double_are_so_without_avx512) {
+PX_TEST(functions_of_double_are_within_three_units_without_avx512) {
   setenv("PHLOX_CPU", "avx2", 1);
   check_functions_of_double();
 }
-// Of squares of what is in the middle between two doubles, too.
+// Includes squares of midpoints between two doubles.
 PX_TEST(roots_of_double_are_rounded_once) {
   enum { MANY = 1 << 16 };
   static double squares[MANY];
@@ -303,7 +303,7 @@ PX_TEST(roots_of_double_are_rounded_once) {
   for (int i = 0; i < MANY; i++) CHECK(y[i] == sqrt(squares[i]));
   check_wide_function("sqrt", px_sqrt, sqrtl, 0.501);
 }
-PX_TEST(functions_of_libm_are_within_four_units_and_have_its_values_outside_of_their_domains) {
+PX_TEST(functions_of_libm_are_within_four_units_also_outside_their_domain) {
   check_function("log2", px_log2, log2, 4);
   check_function("log10", px_log10, log10, 4);
   check_function("asin", px_asin, asin, 4);
@@ -317,7 +317,7 @@ PX_TEST(functions_of_libm_are_within_four_units_and_have_its_values_outside_of_t
   check_wide_function("acosh", px_acosh, acoshl, 4);
   check_wide_function("atanh", px_atanh, atanhl, 4);
 }
-PX_TEST(lgamma_of_double_is_within_four_units_also_where_its_formulas_meet_and_at_its_zeros) {
+PX_TEST(lgamma_of_double_is_within_four_units_at_branch_points_and_zeros) {
   check_wide_function("lgamma", px_lgamma, wide_logarithm_of_gamma, 4);
   const double inf = (double)INFINITY;
   static const double meet[] = {-2.5, -2,  -1.5, -1,  -0.5, -0.0, 0,   0.5, 1,  1.25,
@@ -338,7 +338,7 @@ PX_TEST(lgamma_of_double_is_within_four_units_also_where_its_formulas_meet_and_a
     CHECK(got == (double)wanted || wide_units(got, wanted) <= 4);
   }
 }
-PX_TEST(erfinv_of_double_is_the_inverse_to_two_units) {
+PX_TEST(erfinv_of_double_inverts_erf_within_two_units) {
   PX_SCOPED(px_tensor) t = all_kinds();
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) result = NULL;
@@ -353,21 +353,21 @@ PX_TEST(erfinv_of_double_is_the_inverse_to_two_units) {
 
 // ---- logsumexp
 
-// Of each row of a matrix, and of each column of its transpose, as a view and in one piece.
+// Compares rows of a matrix and columns of its transpose, as a view and contiguous.
 static void check_logsumexp(px_dtype dtype, int64_t columns, const double *values) {
   PX_SCOPED(px_tensor) t = made(dtype, S(1, columns), values);
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) upright = NULL;
   OK(px_expand(&wide, t, SIZES(200, columns), 2));
-  OK(px_transpose(&turned, wide, 0, 1));
-  OK(px_clone(&upright, turned, "contiguous_format"));
+  OK(px_transpose(&transposed, wide, 0, 1));
+  OK(px_clone(&upright, transposed, "contiguous_format"));
   double top = -(double)INFINITY, sum = 0;
   for (int64_t i = 0; i < columns; i++) top = values[i] > top ? values[i] : top;
   double shift = isinf(top) ? 0 : top;
   for (int64_t i = 0; i < columns; i++) sum += exp(values[i] - shift);
   double wanted = log(sum) + shift, epsilon = dtype == PX_FLOAT64 ? 1e-15 : 1.2e-7;
-  const px_tensor *all[] = {turned, wide, upright};
+  const px_tensor *all[] = {transposed, wide, upright};
   for (int i = 0; i < 3; i++) {
     PX_SCOPED(px_tensor) result = NULL;
     int64_t dim = i == 1;
@@ -377,7 +377,7 @@ static void check_logsumexp(px_dtype dtype, int64_t columns, const double *value
                            : got == wanted || fabs(got - wanted) <= epsilon * (1 + fabs(wanted)));
   }
 }
-PX_TEST(logsumexp_is_right_in_blocks_that_rise_and_fall_and_at_the_ends) {
+PX_TEST(logsumexp_is_accurate_in_blocks_and_tails) {
   enum { LONG = 5000 };
   static double values[LONG];
   const double inf = (double)INFINITY;
@@ -411,7 +411,7 @@ static void check_power(float a, float b, float got) {
   fprintf(stderr, "%a ^ %a is %a\n", (double)a, (double)b, (double)got);
   exit(1);
 }
-PX_TEST(powers_of_float_are_those_of_double_at_all_ends) {
+PX_TEST(powers_of_float_match_double_at_extremes) {
   PX_SCOPED(px_tensor) bases = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) exponents = NULL;
@@ -425,8 +425,8 @@ PX_TEST(powers_of_float_are_those_of_double_at_all_ends) {
   for (int i = 0; i < ENDS * ENDS; i++) check_power(ends[i / ENDS], ends[i % ENDS], y[i]);
 }
 
-// Bases about one whose powers are large, and those of all magnitudes, negative ones with whole
-// exponents too.
+// Bases near one with large powers, and bases of all magnitudes, including negative ones with
+// integer exponents.
 static void check_powers(void) {
   enum { MANY = 200000 };
   static double bases[MANY], exponents[MANY];
@@ -449,7 +449,7 @@ static void check_powers(void) {
   for (int i = 0; i < MANY; i++) check_power((float)bases[i], (float)exponents[i], y[i]);
 }
 PX_TEST(powers_of_float_are_within_one_and_a_half_units) { check_powers(); }
-PX_TEST(powers_of_float_are_so_without_avx512) {
+PX_TEST(powers_of_float_are_within_one_and_a_half_units_without_avx512) {
   setenv("PHLOX_CPU", "avx2", 1);
   check_powers();
 }
@@ -460,7 +460,7 @@ static void check_wide_power(double a, double b, double got) {
   fprintf(stderr, "%a ^ %a is %a\n", a, b, got);
   exit(1);
 }
-// The ends of float, those of double, and bases near one whose powers are near the greatest number.
+// Extreme values of float and of double, and bases near one with powers near the max.
 PX_TEST(powers_of_double_are_within_one_and_a_half_units) {
   enum { SOME = ENDS + 12 };
   double some[SOME] = {1e308,      -1e308,        5e-324,       -5e-324, 1.4232, 399.6,
@@ -474,7 +474,7 @@ PX_TEST(powers_of_double_are_within_one_and_a_half_units) {
   for (int i = 0; i < SOME * SOME; i++) check_wide_power(some[i / SOME], some[i % SOME], y[i]);
 }
 
-// Bases at all places between powers of two, whose powers are near both ends of the range.
+// Mantissas of all positions between powers of two, with powers near both ends of the range.
 PX_TEST(powers_of_double_by_large_exponents_are_within_one_and_a_half_units) {
   enum { MANY = 4096 };
   static double bases[MANY], exponents[MANY];
@@ -492,7 +492,7 @@ PX_TEST(powers_of_double_by_large_exponents_are_within_one_and_a_half_units) {
 }
 
 static px_status power_of_itself(px_tensor **out, const px_tensor *x) { return px_pow(out, x, x); }
-// Of numbers that have a shorter form, all but one, which is in the middle.
+// Numbers in range of the fast path, except one in the middle.
 static void check_neighbour(function f, px_dtype dtype, double odd) {
   enum { COUNT = 192 };
   double values[COUNT];
@@ -508,7 +508,7 @@ static void check_neighbour(function f, px_dtype dtype, double odd) {
   for (int i = 0; i < COUNT; i++)
     if (i != COUNT / 2) CHECK(same(element(got, i), element(wanted, i)));
 }
-PX_TEST(what_a_number_gives_does_not_follow_from_its_neighbours) {
+PX_TEST(results_do_not_depend_on_neighbouring_elements) {
   static const double odd[] = {0, 2, -1.5, 800, -800, 1e-310, 90, (double)INFINITY, (double)NAN};
   for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
     for (int k = 0; k < 2; k++) {
@@ -520,8 +520,8 @@ PX_TEST(what_a_number_gives_does_not_follow_from_its_neighbours) {
     }
 }
 
-// A number as exponent goes a way of its own for some.
-static void check_ways(px_tensor *t) {
+// Scalar exponents use a special case for some values.
+static void check_exponent_forms(px_tensor *t) {
   for (int i = 0; i < ENDS; i++) {
     PX_SCOPED(px_tensor) filled = NULL;
     PX_SCOPED(px_tensor) apart = NULL;
@@ -538,6 +538,6 @@ static void check_ways(px_tensor *t) {
 PX_TEST(a_power_does_not_depend_on_how_its_exponent_is_given) {
   PX_SCOPED(px_tensor) floats = all_kinds();
   PX_SCOPED(px_tensor) doubles = all_wide_kinds();
-  check_ways(floats);
-  check_ways(doubles);
+  check_exponent_forms(floats);
+  check_exponent_forms(doubles);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CPU kernels use of the processor (PHLOX_CPU): products of each level are the sums that they
-// should be, and the same on any number of threads. A level that is not here is skipped.
+// Processor levels of CPU kernels (PHLOX_CPU): products of each level match explicit sums and do
+// not depend on the number of threads. Unsupported levels are skipped.
 #include "kernels_help.h"
 
 typedef struct problem {
@@ -9,22 +9,23 @@ typedef struct problem {
   px_tensor *a, *b, *s;  // b: k x n; s: a row of n
 } problem;
 
-// A number of a fixed sequence, between -1 and 1.
-static double drawn(void) {
+// Returns the next number of a fixed sequence in [-1, 1].
+static double next_random(void) {
   static uint32_t state = 1;
   state = state * 1664525u + 1013904223u;
   return (double)(int32_t)state / 2147483648.0;
 }
-static px_tensor *numbers(px_dtype dtype, int64_t rows, int64_t columns, bool turned) {
-  px_tensor *t = NULL, *across = NULL;
-  OK(px_tensor_empty(&t, S(turned ? columns : rows, turned ? rows : columns), dtype, px_cpu()));
+static px_tensor *numbers(px_dtype dtype, int64_t rows, int64_t columns, bool transposed) {
+  px_tensor *t = NULL, *transposed_view = NULL;
+  OK(px_tensor_empty(&t, S(transposed ? columns : rows, transposed ? rows : columns), dtype,
+                     px_cpu()));
   char *at = px_tensor_data(t);
   for (int64_t i = 0; i < rows * columns; i++)
-    px_scalar_store(px_float(drawn()), dtype, at + (size_t)i * px_dtype_size(dtype));
-  if (!turned) return t;
-  OK(px_t(&across, t));
+    px_scalar_store(px_float(next_random()), dtype, at + (size_t)i * px_dtype_size(dtype));
+  if (!transposed) return t;
+  OK(px_t(&transposed_view, t));
   px_release(t);
-  return across;
+  return transposed_view;
 }
 static problem problem_of(px_dtype dtype, int64_t m, int64_t k, int64_t n, int layout) {
   return (problem){m,
@@ -45,7 +46,7 @@ static double *wide(const px_tensor *t) {
   OK(px_tensor_read(all, to, bytes));
   return to;
 }
-// 2 * s + a b / 2, against the sum in double: rounded once to the dtype.
+// Checks 2 * s + a b / 2 against the sum in double: rounded once to the dtype.
 static void check_sums(const problem *p) {
   PX_SCOPED(px_tensor) c = NULL;
   double unit = p->dtype == PX_BFLOAT16 ? 0x1p-8 : p->dtype == PX_FLOAT16 ? 0x1p-11 : 0x1p-24;
@@ -77,8 +78,8 @@ static void check_threads(const problem *p) {
   px_release(alone);
 }
 
-// Sizes at which products go by vectors, by few rows that lie along k, by one tile, by edges of
-// tiles, by blocks of all sides.
+// Sizes for matrix-vector products, few rows contiguous in k, one tile, partial tiles, and blocks
+// with all tails.
 static const int64_t sizes[][3] = {{1, 100, 33},  {33, 100, 1}, {1, 70, 40},    {3, 33, 5},
                                    {17, 64, 33},  {8, 96, 200}, {64, 64, 64},   {70, 1100, 97},
                                    {130, 31, 70}, {2, 1, 2},    {40, 40, 1100}, {7, 150, 35}};
@@ -101,7 +102,7 @@ static void check_level(px_cpu_level level, const char *name) {
     release(&wide), release(&deep);
   }
 }
-// Of sides at which float16 is converted where it is packed.
+// Large enough that float16 is converted during packing.
 PX_TEST(large_products_of_float16) {
   for (int layout = 0; layout < 4; layout++) {
     problem p = problem_of(PX_FLOAT16, 256, 270, 257, layout);
@@ -110,7 +111,7 @@ PX_TEST(large_products_of_float16) {
     release(&p);
   }
 }
-PX_TEST(infinity_in_a_large_product_of_float16_reaches_its_row_alone) {
+PX_TEST(infinity_in_a_large_product_of_float16_stays_in_its_row) {
   problem p = problem_of(PX_FLOAT16, 256, 270, 257, 0);
   PX_SCOPED(px_tensor) c = NULL;
   px_scalar_store(px_float(INFINITY), PX_FLOAT16, px_tensor_data(p.a));
@@ -121,19 +122,19 @@ PX_TEST(infinity_in_a_large_product_of_float16_reaches_its_row_alone) {
   free(got);
   release(&p);
 }
-PX_TEST(products_of_any_processor) { check_level(PX_CPU_BASE, "base"); }
+PX_TEST(products_at_the_base_level) { check_level(PX_CPU_BASE, "base"); }
 PX_TEST(products_of_avx2) { check_level(PX_CPU_AVX2, "avx2"); }
 PX_TEST(products_of_avx512) { check_level(PX_CPU_AVX512, "avx512"); }
 PX_TEST(products_of_avx512_bf16) { check_level(PX_CPU_AVX512_BF16, "avx512_bf16"); }
 PX_TEST(products_of_amx) { check_level(PX_CPU_AMX, "amx"); }
 
-PX_TEST(a_level_is_at_most_what_is_allowed) {
+PX_TEST(phlox_cpu_limits_the_level) {
   setenv("PHLOX_CPU", "avx2", 1);
   CHECK(px_cpu_level_used() <= PX_CPU_AVX2);
   CHECK(strcmp(px_cpu_capability(), "AVX512"));
 }
 
-PX_TEST(nothing_to_sum_up_and_special_numbers_in_bfloat16) {
+PX_TEST(empty_sums_and_special_values_in_bfloat16) {
   PX_SCOPED(px_tensor) a = made(PX_BFLOAT16, S(2, 3), VALUES(INFINITY, 1, NAN, 1, 2, 3));
   PX_SCOPED(px_tensor) b = made(PX_BFLOAT16, S(3, 2), VALUES(0, 1, 1, 2, 0, 0));
   PX_SCOPED(px_tensor) none = NULL;

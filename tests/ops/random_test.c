@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers are PyTorch's: the CPU's stream by golden numbers, the devices' on the simulated
-// backend.
+// Random numbers match PyTorch: the CPU stream by golden values, the device streams on simulated
+// devices.
 #include "hidden.h"
 #include "kernels_help.h"
 #include "phlox/device.h"
 
-static void devices(void) { setenv("PHLOX_SIM_DEVICES", "1", 1); }
+static void simulate_device(void) { setenv("PHLOX_SIM_DEVICES", "1", 1); }
 static px_device gpu(void) { return (px_device){PX_CUDA, 0}; }
 
 PX_TEST(rand_then_randn_on_the_cpu) {
@@ -17,15 +17,15 @@ PX_TEST(rand_then_randn_on_the_cpu) {
   OK(px_randn(&n, SIZES(5), 1, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
   ELEMENTS(n, 5e-5, .5507, .2704, .6472, .2490, -.3354);
 }
-PX_TEST(sixteen_and_more_normals_go_in_blocks) {
+PX_TEST(sixteen_and_more_normals_are_drawn_in_blocks) {
   PX_SCOPED(px_tensor) n = NULL;
   px_manual_seed(0);
   OK(px_randn(&n, SIZES(20), 1, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
   CHECK_NEAR(element(n, 0), -1.1258, 5e-5);
   CHECK_NEAR(element(n, 1), -1.1524, 5e-5);
 }
-// normal() of tensors draws standard numbers of their common shape, then scales and moves them:
-// PyTorch's numbers of seed 0.
+// normal() with tensors draws standard normals of the broadcast shape, then scales and shifts them.
+// Values are PyTorch's of seed 0.
 PX_TEST(normal_of_means_and_deviations) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1, 2, 3));
   PX_SCOPED(px_tensor) both = NULL;
@@ -41,7 +41,7 @@ PX_TEST(normal_of_means_and_deviations) {
   OK(px_normal_wide(&widths, 1, x, NULL));
   ELEMENTS(widths, 5e-5, 2.5410, 0.4131, -5.5364);
 }
-PX_TEST(deviations_are_not_negative) {
+PX_TEST(negative_deviations_are_refused) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2), VALUES(1, -1));
   px_tensor *none = NULL;
   FAILS(px_normal_of(&none, x, x, NULL), PX_RUNTIME, "normal expects all elements of std >= 0.0");
@@ -49,7 +49,7 @@ PX_TEST(deviations_are_not_negative) {
   FAILS(px_normal_around(&none, x, -1, NULL), PX_RUNTIME,
         "normal expects std >= 0.0, but found std -1");
 }
-PX_TEST(whole_numbers_and_coins_like_a_tensor) {
+PX_TEST(randint_like_and_bernoulli_like) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1, 2, 3));
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) between = NULL;
@@ -65,7 +65,7 @@ PX_TEST(whole_numbers_and_coins_like_a_tensor) {
   OK(px_bernoulli_like(&coins, x, 0.5, NULL));
   ELEMENTS(coins, 0, 0, 0, 1);
 }
-PX_TEST(linear_weights_of_seed_0) {
+PX_TEST(uniform_weights_of_seed_0) {
   PX_SCOPED(px_tensor) w = NULL;
   px_manual_seed(0);
   OK(px_tensor_empty(&w, S(2, 3), PX_FLOAT32, px_cpu()));
@@ -73,7 +73,7 @@ PX_TEST(linear_weights_of_seed_0) {
   OK(px_uniform_(w, -bound, bound, NULL));
   ELEMENTS(w, 5e-5, -0.0043, 0.3097, -0.4752, -0.4249, -0.2224, 0.1548);
 }
-PX_TEST(the_stream_of_a_seed_repeats) {
+PX_TEST(a_seed_reproduces_its_stream) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_generator) g = NULL;
@@ -85,7 +85,7 @@ PX_TEST(the_stream_of_a_seed_repeats) {
   for (int i = 0; i < 10; i++) CHECK_EQ(element(a, i), element(b, i));
 }
 PX_TEST(device_streams_are_philox) {
-  devices();
+  simulate_device();
   PX_SCOPED(px_tensor) u = NULL;
   PX_SCOPED(px_tensor) n = NULL;
   px_manual_seed(0);
@@ -96,7 +96,7 @@ PX_TEST(device_streams_are_philox) {
   ELEMENTS(n, 1e-6, -0.924662411, -0.425344229, -2.643845797);
 }
 PX_TEST(device_integers_and_permutations) {
-  devices();
+  simulate_device();
   PX_SCOPED(px_tensor) i = NULL;
   PX_SCOPED(px_tensor) p = NULL;
   px_manual_seed(0);
@@ -106,9 +106,9 @@ PX_TEST(device_integers_and_permutations) {
   OK(px_randperm(&p, 5, NULL, PX_DTYPE_NONE, gpu(), false, false));
   ELEMENTS(p, 0, 1, 4, 2, 0, 3);
 }
-// The same draws as randn, randint and a filled tensor of probabilities make.
-PX_TEST(device_numbers_like_a_tensor) {
-  devices();
+// The same draws as randn, randint, and bernoulli of a filled tensor.
+PX_TEST(like_factories_on_a_device) {
+  simulate_device();
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) n = NULL;
   PX_SCOPED(px_tensor) i = NULL;
@@ -121,17 +121,17 @@ PX_TEST(device_numbers_like_a_tensor) {
   OK(px_randint_like_below(&i, one, 100, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   ELEMENTS(i, 0, 41, 97, 91);
   px_manual_seed(0);
-  OK(px_bernoulli_like(&coins, one, 0.5, NULL));  // rand's .399 .517 .025 below a half
+  OK(px_bernoulli_like(&coins, one, 0.5, NULL));  // rand's .399 .517 .025 compared with a half
   ELEMENTS(coins, 0, 1, 0, 1);
 }
-PX_TEST(a_tensor_of_probabilities_fills_a_tensor) {
+PX_TEST(bernoulli_with_a_tensor_of_probabilities) {
   PX_SCOPED(px_tensor) x = made(PX_INT64, S(2, 3), VALUES(7, 7, 7, 7, 7, 7));
   PX_SCOPED(px_tensor) p = made(PX_FLOAT32, S(3), VALUES(0, 1, 1));
   OK(px_bernoulli_tensor_(x, p, NULL));
   ELEMENTS(x, 0, 0, 1, 1, 0, 1, 1);
 }
 PX_TEST(a_generator_of_another_device_is_refused) {
-  devices();
+  simulate_device();
   PX_SCOPED(px_generator) g = NULL;
   px_tensor *none = NULL;
   OK(px_generator_new(&g, px_cpu()));
@@ -148,10 +148,10 @@ PX_TEST(bounds_are_checked) {
   FAILS(px_bernoulli(&none, t, NULL), PX_RUNTIME,
         "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
 }
-// Keys of 32 bits are signed numbers to PyTorch's sort. Its numbers, on an H200, in this sequence.
+// PyTorch's sort treats 32-bit keys as signed. The values are of an H200, in this sequence.
 PX_TEST(permutations_with_keys_of_32_bits) {
   static const int64_t lengths[] = {1, 2, 5, 100, 1000, 29999, 30000, 30001};
-  devices();
+  simulate_device();
   px_manual_seed(3);
   for (int i = 0; i < 8; i++) {
     PX_SCOPED(px_tensor) p = NULL;
@@ -162,10 +162,10 @@ PX_TEST(permutations_with_keys_of_32_bits) {
     for (int k = 0; k < 4; k++) CHECK_NEAR(element(p, k), first[k], 0);
   }
 }
-// What dropout with p = 1/2 leaves of ones, as 0 and 1.
+// Returns the dropout mask for p = 1/2 as 0 and 1.
 static px_tensor *dropped(px_dtype dtype, int64_t n) {
   px_tensor *ones = NULL, *out = NULL, *kept = NULL;
-  devices();
+  simulate_device();
   px_manual_seed(3);
   OK(px_ones(&ones, &n, 1, dtype, gpu(), false, false));
   OK(px_dropout(&out, ones, 0.5, true));
@@ -173,8 +173,8 @@ static px_tensor *dropped(px_dtype dtype, int64_t n) {
   px_release(ones), px_release(out);
   return kept;
 }
-// PyTorch's kernel takes 16 bytes a thread where that leaves no remainder, and draws floats.
-PX_TEST(dropout_draws_neighbours_together) {
+// PyTorch's kernel processes 16 bytes per thread if there is no remainder, and draws floats.
+PX_TEST(dropout_draws_vectors_of_neighbours) {
   PX_SCOPED(px_tensor) half = dropped(PX_FLOAT16, 16);
   PX_SCOPED(px_tensor) single = dropped(PX_FLOAT32, 16);
   PX_SCOPED(px_tensor) wide = dropped(PX_FLOAT64, 16);
@@ -184,9 +184,9 @@ PX_TEST(dropout_draws_neighbours_together) {
   ELEMENTS(wide, 0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 1, 0);
   ELEMENTS(odd, 0, 0, 1, 1, 1, 1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1);
 }
-PX_TEST(a_tensor_of_probabilities_takes_twelve_numbers_of_a_thread) {
+PX_TEST(bernoulli_advances_the_offset_by_twelve) {
   unsigned char state[16];
-  devices();
+  simulate_device();
   PX_SCOPED(px_tensor) p = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   px_generator *g = NULL;

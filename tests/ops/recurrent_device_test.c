@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recurrent net on a device, forward and backward, when things fail: as a whole, where a library
-// takes it, and layer by layer. On a real device where there is one, else on a simulated one.
+// Fault injection in a recurrent net on a device, forward and backward: with a library's
+// implementation, and layer by layer. On a real device if there is one, otherwise on a simulated
+// one.
 #include "device_help.h"
 #include "faults.h"
 
@@ -22,7 +23,7 @@ static px_status filled(px_tensor **out, const job *j, int ndim, const int64_t *
   return PX_OK;
 }
 
-static px_status pass(job *j, px_tensor *rows, px_tensor *h, px_tensor *const *params) {
+static px_status run_layers(job *j, px_tensor *rows, px_tensor *h, px_tensor *const *params) {
   PX_SCOPED(px_tensor) output = NULL;
   PX_SCOPED(px_tensor) h_n = NULL;
   PX_SCOPED(px_tensor) c_n = NULL;
@@ -34,9 +35,9 @@ static px_status pass(job *j, px_tensor *rows, px_tensor *h, px_tensor *const *p
                         true, false));
   PX_TRY(px_sum_all(&sum, output, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, c_n));
-  PX_TRY(tell(j, px_tensor_grad(rows)));
-  for (int k = 0; k < PARAMS; k++) PX_TRY(tell(j, px_tensor_grad(params[k])));
+  PX_TRY(add_to_loss(j, c_n));
+  PX_TRY(add_to_loss(j, px_tensor_grad(rows)));
+  for (int k = 0; k < PARAMS; k++) PX_TRY(add_to_loss(j, px_tensor_grad(params[k])));
   return PX_OK;
 }
 
@@ -52,31 +53,31 @@ static px_status step(void *context) {
     int64_t columns = k % EACH == 0 && k < EACH ? IN : SIZE;
     status = filled(&params[k], j, k % EACH < 2 ? 2 : 1, (int64_t[]){4 * SIZE, columns}, true);
   }
-  if (status == PX_OK) status = pass(j, rows, h, params);
+  if (status == PX_OK) status = run_layers(j, rows, h, params);
   for (int k = 0; k < PARAMS; k++) px_release(params[k]);
   return status;
 }
 
-static void survive(bool whole) {
+static void survive_faults(bool library) {
   static const char *const points[] = {"alloc", "device.alloc", "launch", "copy"};
   arrange();
-  px_setting_set(PX_SETTING_CUDNN_ENABLED, whole);
+  px_setting_set(PX_SETTING_CUDNN_ENABLED, library);
   for (size_t p = 0; p < sizeof points / sizeof *points; p++)
     CHECK(fail_each(points[p], step, &(job){px_cuda(0), NULL, 0, 0}) > 0);
 }
 
-PX_TEST(a_net_as_a_whole_survives_every_fault) { survive(true); }
-PX_TEST(a_net_by_layers_survives_every_fault) { survive(false); }
+PX_TEST(a_library_net_survives_every_fault) { survive_faults(true); }
+PX_TEST(a_layered_net_survives_every_fault) { survive_faults(false); }
 
-PX_TEST(a_net_as_a_whole_computes_what_its_layers_do) {
+PX_TEST(a_library_net_equals_its_layers) {
   job j = {.replicas = 0};
   float results[2];
   arrange();
   j.device = px_cuda(0);
-  for (int whole = 0; whole < 2; whole++) {
-    px_setting_set(PX_SETTING_CUDNN_ENABLED, whole);
+  for (int library = 0; library < 2; library++) {
+    px_setting_set(PX_SETTING_CUDNN_ENABLED, library);
     OK(step(&j));
-    results[whole] = j.loss;
+    results[library] = j.loss;
   }
   CHECK_NEAR(results[0], results[1], 1e-4 * (fabsf(results[0]) + 1));
 }

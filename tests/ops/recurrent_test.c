@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent nets as ops: one step against its formula, packed sequences against each alone, and
-// what is refused. On the CPU and on a simulated device.
+// Recurrent nets as ops: one step against its formula, packed sequences against single ones, and
+// refused arguments. On the CPU and on a simulated device.
 #include "devices.h"
 #include "ops_help.h"
 
 enum { IN = 3, SIZE = 4, BATCH = 3, TIMES = 5, ROWS = 10, PARAMS = 8 };
-static const int64_t counts[TIMES] = {3, 3, 2, 1, 1};  // sequences of 5, 3 and 2 times
+static const int64_t counts[TIMES] = {3, 3, 2, 1, 1};  // sequences of length 5, 3 and 2
 
 static const struct mode {
   const char *name;
@@ -23,7 +23,7 @@ static px_tensor *randn(px_device device, int n, const int64_t *sizes) {
 #define RANDN(device, ...) \
   randn(device, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 
-// A net of one layer in both directions.
+// A bidirectional net of one layer.
 typedef struct net {
   const struct mode *mode;
   px_device device;
@@ -47,7 +47,7 @@ static void net_end(net *n) {
   px_release(n->c);
 }
 
-// Calls the op, packed where there are sizes; the results are output, h and (of an LSTM) c.
+// Calls the op, packed if `sizes` is given. The results are output, h and, for an LSTM, c.
 static px_status call(px_tensor **out, const net *n, const px_tensor *x, const px_tensor *sizes,
                       px_tensor *h, px_tensor *c) {
   char name[32];
@@ -72,8 +72,8 @@ static px_tensor *batch_sizes(void) {
   return t;
 }
 
-// Row t of sequence k is row k of time t.
-static px_tensor *alone(const px_tensor *rows, int k) {
+// Row t of sequence k is row k of time step t.
+static px_tensor *single_sequence(const px_tensor *rows, int k) {
   px_tensor *own[TIMES], *t = NULL, *sequence = NULL;
   int length = 0, first = 0;
   for (int i = 0; i < TIMES && counts[i] > k; first += (int)counts[i++])
@@ -92,19 +92,19 @@ static void check_packed(const net *n) {
   int states = n->mode == modes ? 2 : 1;
   OK(call(all, n, x, sizes, n->h, n->c));
   for (int k = 0; k < BATCH; k++) {
-    PX_SCOPED(px_tensor) own = alone(x, k);
-    PX_SCOPED(px_tensor) wanted = alone(all[0], k);
+    PX_SCOPED(px_tensor) own = single_sequence(x, k);
+    PX_SCOPED(px_tensor) wanted = single_sequence(all[0], k);
     PX_SCOPED(px_tensor) h = NULL;
     PX_SCOPED(px_tensor) c = NULL;
     px_tensor *single[3] = {NULL};
     OK(px_narrow(&h, n->h, 1, k, 1));
     OK(px_narrow(&c, n->c, 1, k, 1));
     OK(call(single, n, own, NULL, h, c));
-    CHECK_NEAR(apart(single[0], wanted), 0, 1e-12);
+    CHECK_NEAR(max_difference(single[0], wanted), 0, 1e-12);
     for (int s = 1; s <= states; s++) {
       PX_SCOPED(px_tensor) state = NULL;
       OK(px_narrow(&state, all[s], 1, k, 1));
-      CHECK_NEAR(apart(single[s], state), 0, 1e-12);
+      CHECK_NEAR(max_difference(single[s], state), 0, 1e-12);
     }
     release(single, 3);
   }
@@ -122,7 +122,7 @@ static void each_net(void (*check)(const net *n)) {
     }
 }
 
-PX_TEST(a_packed_batch_gives_what_each_sequence_gives_alone) { each_net(check_packed); }
+PX_TEST(a_packed_batch_equals_single_sequences) { each_net(check_packed); }
 
 // ---- one step
 
@@ -138,7 +138,7 @@ static void is_number(const px_tensor *t, double wanted) {
   CHECK_NEAR(px_scalar_float(number), wanted, 1e-14);
 }
 
-PX_TEST(a_step_of_an_lstm_is_its_formula) {
+PX_TEST(an_lstm_step_matches_its_formula) {
   PX_SCOPED(px_tensor) x = made(1, 1, (double[]){0.5});
   PX_SCOPED(px_tensor) before = made(1, 1, (double[]){-0.3});
   PX_SCOPED(px_tensor) memory = made(1, 1, (double[]){0.8});
@@ -168,9 +168,9 @@ PX_TEST(a_gru_resets_the_product_with_its_bias) {
   is_number(h, (1 - keep) * fresh + keep * -0.3);
 }
 
-// ---- what is refused
+// ---- refused arguments
 
-PX_TEST(what_does_not_fit_is_refused) {
+PX_TEST(mismatched_arguments_are_refused) {
   net n;
   px_tensor *out[3] = {NULL};
   net_begin(&n, modes, px_cpu());

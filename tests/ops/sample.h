@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The samples of the op tables, made into arguments: `f(2,3) 1 dim=[0]` becomes px_values.
+// Samples of the op tables as arguments: `f(2,3) 1 dim=[0]` becomes px_values.
 //
-// Tensors are on the CPU, float64 for `f` and `p`; the numbers in them depend on the sample alone.
+// Tensors are on the CPU, float64 for `f` and `p`. Their values depend on the sample only.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/op.h"
@@ -26,14 +26,14 @@ typedef struct arguments {
   px_value values[MAX_ARGS];
   px_tensor *tensors[MAX_TENSORS];  // owned
   int tensor_count;
-  bool symmetric[MAX_TENSORS];  // d(): stays so while its elements are changed
+  bool symmetric[MAX_TENSORS];  // d(): perturbations keep it symmetric
   int64_t ints[MAX_ARGS][16];
   char texts[MAX_ARGS][32];
   px_tensor *lists[MAX_ARGS][8];  // borrowed from `tensors`
   const sample *from;
   const char *at;
   uint64_t state;
-  bool strided;  // tensors with gaps between their elements
+  bool strided;  // tensors with gaps between elements
 } arguments;
 
 static double uniform(arguments *a, double low, double high) {
@@ -41,7 +41,7 @@ static double uniform(arguments *a, double low, double high) {
   return low + (high - low) * (double)(a->state >> 11) / 9007199254740992.0;
 }
 
-// Sizes in parentheses, as far as `;` or `)`; their number.
+// Reads sizes in parentheses up to `;` or `)`. Returns their number.
 static int read_sizes(arguments *a, int64_t *sizes) {
   int n = 0;
   a->at++;
@@ -54,19 +54,20 @@ static int read_sizes(arguments *a, int64_t *sizes) {
   return n;
 }
 
-static px_tensor *keep(arguments *a, void *data, int ndim, const int64_t *sizes, px_dtype dtype) {
+static px_tensor *add_tensor(arguments *a, void *data, int ndim, const int64_t *sizes,
+                             px_dtype dtype) {
   px_tensor *t = NULL;
   CHECK(a->tensor_count < MAX_TENSORS);
   OK(px_tensor_from_data(&t, data, ndim, sizes, dtype, (px_device){PX_CPU, -1}));
-  if (a->strided && ndim > 0) {  // every element twice as far away from the next
+  if (a->strided && ndim > 0) {  // twice the stride
     int64_t wide[8], strides[8], step = 2;
-    PX_SCOPED(px_tensor) room = NULL;
+    PX_SCOPED(px_tensor) storage = NULL;
     px_tensor *view = NULL;
     memcpy(wide, sizes, sizeof wide);
     wide[ndim - 1] *= 2;
     for (int d = ndim - 1; d >= 0; d--) strides[d] = step, step *= sizes[d];
-    OK(px_tensor_empty(&room, ndim, wide, dtype, (px_device){PX_CPU, -1}));
-    OK(px_tensor_as_strided(&view, room, ndim, sizes, strides, 0));
+    OK(px_tensor_empty(&storage, ndim, wide, dtype, (px_device){PX_CPU, -1}));
+    OK(px_tensor_as_strided(&view, storage, ndim, sizes, strides, 0));
     const px_op *copy = px_op_find("copy");
     void *result = NULL;
     px_value args[MAX_ARGS] = {PX_T(view), PX_T(t)};
@@ -78,7 +79,7 @@ static px_tensor *keep(arguments *a, void *data, int ndim, const int64_t *sizes,
   return a->tensors[a->tensor_count++] = t;
 }
 
-// Element i of symmetric, positive-definite matrices of n rows, whose eigenvalues differ.
+// Element i of symmetric, positive-definite n x n matrices with distinct eigenvalues.
 static double definite(int64_t i, int64_t n) {
   int64_t column = i % n, row = i / n % n, matrix = i / n / n;
   if (row == column) return 3 + (double)row + (double)matrix / 4;
@@ -95,23 +96,23 @@ static px_tensor *read_tensor(arguments *a) {
   a->at = strchr(a->at, ')') + 1;
   for (int d = 0; d < ndim; d++) n *= sizes[d];
   double *real = calloc((size_t)n + 1, sizeof *real);
-  int64_t *whole = calloc((size_t)n + 1, sizeof *whole);
+  int64_t *elements = calloc((size_t)n + 1, sizeof *elements);
   bool *truth = calloc((size_t)n + 1, sizeof *truth);
   for (int64_t i = 0; i < n; i++) {
     real[i] = kind == 'p' ? uniform(a, 0.5, 2) : uniform(a, a->from->low, a->from->high);
     if (kind == 'd') real[i] = definite(i, sizes[ndim - 1]);
-    whole[i] = permutation ? i : (int64_t)uniform(a, 0, (double)bound);
+    elements[i] = permutation ? i : (int64_t)uniform(a, 0, (double)bound);
     truth[i] = uniform(a, 0, 1) > 0.5;
   }
   for (int64_t i = n - 1; permutation && i > 0; i--) {
-    int64_t k = (int64_t)uniform(a, 0, (double)(i + 1)), x = whole[i];
-    whole[i] = whole[k], whole[k] = x;
+    int64_t k = (int64_t)uniform(a, 0, (double)(i + 1)), x = elements[i];
+    elements[i] = elements[k], elements[k] = x;
   }
-  px_tensor *t = permutation || kind == 'i' ? keep(a, whole, ndim, sizes, PX_INT64)
-                 : kind == 'b'              ? keep(a, truth, ndim, sizes, PX_BOOL)
-                                            : keep(a, real, ndim, sizes, PX_FLOAT64);
+  px_tensor *t = permutation || kind == 'i' ? add_tensor(a, elements, ndim, sizes, PX_INT64)
+                 : kind == 'b'              ? add_tensor(a, truth, ndim, sizes, PX_BOOL)
+                                            : add_tensor(a, real, ndim, sizes, PX_FLOAT64);
   a->symmetric[a->tensor_count - 1] = kind == 'd';
-  free(real), free(whole), free(truth);
+  free(real), free(elements), free(truth);
   return t;
 }
 
@@ -195,11 +196,11 @@ static void read_sample(arguments *a, const sample *s, bool strided) {
                                           : read_word(a, i);
   }
 }
-static void end_sample(arguments *a) {
+static void release_sample(arguments *a) {
   for (int i = 0; i < a->tensor_count; i++) px_release(a->tensors[i]);
 }
 
-// The op's results, a list's items among them; the caller releases them.
+// Calls the op. The caller owns the results, including items of lists.
 static px_status call_sample(const arguments *a, px_call_mode mode, px_tensor **results,
                              int *count) {
   void *raw[4] = {NULL};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The samples of the op tables (ops/GRAMMAR.md, "Samples") as arguments of calls.
+// Samples of the op tables (ops/GRAMMAR.md, "Samples") as arguments of calls.
 //
-// Floats lie on odd multiples of 1/128: exact in every floating type, all different in one tensor,
-// and on none of the points where ops have kinks or steps.
+// Floats are odd multiples of 1/128: exact in every floating dtype, distinct within a tensor, and
+// off the kinks and steps of ops.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
@@ -21,8 +21,8 @@ typedef struct sample {
   px_value args[SAMPLE_PARAMS];
   int tensor_count;
   px_tensor *tensors[SAMPLE_TENSORS];  // owned, in order of appearance
-  bool smooth[SAMPLE_TENSORS];         // f(), p() or d(), of a parameter with a gradient
-  bool symmetric[SAMPLE_TENSORS];      // d(): stays so while its elements are changed
+  bool smooth[SAMPLE_TENSORS];         // f(), p() or d(), of a differentiable parameter
+  bool symmetric[SAMPLE_TENSORS];      // d(): perturbations keep it symmetric
   int64_t ints[SAMPLE_INTS];
   int int_count;
   char words[256];
@@ -38,14 +38,14 @@ static const sample sample_rows[] = {
 #undef PX_SAMPLE
 enum { SAMPLE_ROWS = sizeof sample_rows / sizeof *sample_rows };
 
-// ---- numbers for tensors
+// ---- values of tensors
 
 static inline double sample_float(sample *s, double lo, double hi, int64_t i) {
   int64_t first = (int64_t)ceil(lo * 128) | 1, last = (int64_t)floor(hi * 128);
   int64_t steps = (last - first) / 2 + 1;
   int64_t stride = steps > 1 ? (int64_t)((double)steps * 0.381966) : 1;
   while (stride > 1 && steps % stride == 0) stride++;
-  for (int64_t a = stride, b = steps; a > 1 && b > 0;) {  // until they have no common divisor
+  for (int64_t a = stride, b = steps; a > 1 && b > 0;) {  // until they are coprime
     int64_t r = b % a;
     if (r == 0)
       a = ++stride, b = steps;
@@ -55,7 +55,7 @@ static inline double sample_float(sample *s, double lo, double hi, int64_t i) {
   return (double)(first + 2 * ((s->drawn * 13 + i * stride) % steps)) / 128;
 }
 
-// Element i of symmetric, positive-definite matrices of n rows, whose eigenvalues differ.
+// Element i of symmetric, positive-definite n x n matrices with distinct eigenvalues.
 static inline double sample_definite(int64_t i, int64_t n) {
   int64_t column = i % n, row = i / n % n, matrix = i / n / n;
   if (row == column) return 3 + (double)row + (double)matrix / 4;
@@ -97,7 +97,7 @@ static inline px_tensor *sample_tensor(sample *s, char kind, int ndim, const int
   return t;
 }
 
-// ---- reading the text
+// ---- parsing
 
 static inline const char *skip_blanks(const char *at) {
   while (*at == ' ' || *at == ',') at++;
@@ -195,9 +195,9 @@ static inline px_value read_number(sample *s, const char **text, int kind) {
   int64_t i = whole ? strtoll(*text, NULL, 10) : 0;
   *text = end;
   if (kind == PX_ARG_INTS) {
-    int64_t *place = s->ints + s->int_count++;
-    *place = i;
-    return PX_IS(place, 1);
+    int64_t *slot = s->ints + s->int_count++;
+    *slot = i;
+    return PX_IS(slot, 1);
   }
   if (kind == PX_ARG_INT) return PX_I(i);
   if (kind == PX_ARG_FLOAT) return PX_F(f);
@@ -228,7 +228,7 @@ static inline int param_named(const px_op *op, const char *name, size_t n) {
   return -1;
 }
 
-// Reads the text as arguments of s->op.
+// Parses the text as arguments of s->op.
 static inline void sample_read(sample *s) {
   int position = 0;
   for (const char *at = skip_blanks(s->text); *at; at = skip_blanks(at)) {
@@ -240,7 +240,7 @@ static inline void sample_read(sample *s) {
   }
 }
 
-// Reads row i with tensors of the dtype on the device.
+// Opens row i with tensors of the dtype on the device.
 static inline void sample_open(sample *s, int i, px_dtype dtype, px_device device) {
   *s = sample_rows[i];
   s->dtype = dtype;
@@ -254,16 +254,16 @@ static inline void sample_close(sample *s) {
   for (int k = 0; k < s->tensor_count; k++) px_release(s->tensors[k]);
 }
 
-// The mean of matrices and their transposes: what an op that reads one triangle of them gets.
+// Returns (t + t^T) / 2, the effective input of ops that read one triangle.
 static inline px_status sample_symmetric(px_tensor **out, const px_tensor *t) {
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(px_transpose(&turned, t, -2, -1));
-  PX_TRY(px_add(&sum, t, turned, px_int(1)));
+  PX_TRY(px_transpose(&transposed, t, -2, -1));
+  PX_TRY(px_add(&sum, t, transposed, px_int(1)));
   return px_mul_scalar(out, sum, px_float(0.5));
 }
-// Calls the op on other tensors than the sample's; an op that exists in place only works on a copy.
-// Returns the number of results, which are in `results`.
+// Calls the op on other tensors than the sample's. An op with only an in-place form works on a
+// copy. Stores the results, and their number in *count.
 enum { SAMPLE_RESULTS = 32 };
 static inline px_status sample_call_on(const sample *s, px_tensor *const *tensors,
                                        px_tensor **results, int *count) {
@@ -271,7 +271,7 @@ static inline px_status sample_call_on(const sample *s, px_tensor *const *tensor
   px_tensor *lists[SAMPLE_TENSORS];
   int listed = 0;
   for (int i = 0; i < s->op->param_count; i++) args[i] = s->args[i];
-  // Tensors appear in the order of the text; parameters by name may come in another one.
+  // Tensors are in text order; parameters given by name may be in another order.
   for (int i = 0; i < s->op->param_count; i++) {
     if (args[i].kind == PX_ARG_TENSOR) {
       for (int k = 0; k < s->tensor_count; k++)
@@ -318,13 +318,13 @@ static inline px_status sample_call(const sample *s, px_tensor *const *tensors, 
   return status;
 }
 
-// After a call that failed. Attention in tiles is a library's on GPUs, which takes some dtypes and
-// sizes alone: the op that programs call asks first.
+// After a failed call: true for a kernel that supports some devices, dtypes and sizes only, such as
+// tiled attention of a GPU library. The public op checks that first.
 static inline bool sample_is_for_another(const sample *s) {
   return px_error_last()->code == PX_UNIMPLEMENTED && strstr(s->op_name, "attention") &&
          s->op->kind == PX_OP_KERNEL;
 }
-// Whether results are known up to their signs: vectors that decompositions give.
+// True if results are unique up to signs: vectors of decompositions.
 static inline bool sample_has_free_signs(const sample *s) {
   return !strcmp(s->op_name, "linalg_eigh") || !strcmp(s->op_name, "_linalg_eigh") ||
          !strcmp(s->op_name, "linalg_svd") || !strcmp(s->op_name, "_linalg_svd");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every sample of the op tables on a device against the CPU: results in every dtype, and gradients
-// in every floating dtype, by one backward pass from the same gradient. DEVICE_OP=name in the
-// environment: that op alone.
+// Each sample of the op tables on a device against the CPU: results in each dtype, and gradients in
+// each floating dtype from the same output gradient. DEVICE_OP=name in the environment selects one
+// op.
 #include "device_help.h"
 #include "outcome.h"
 
@@ -11,16 +11,16 @@ static int compared;
 static bool chosen(const sample *s) {
   const char *only = getenv("DEVICE_OP");
   if (only && strcmp(only, s->op_name)) return false;
-  // Matrices of bools are singular: libraries give something else each.
+  // Matrices of bools are singular, so libraries differ.
   if (s->dtype == PX_BOOL && strstr(s->op_name, "linalg_")) return false;
-  // Memory as it was, and random numbers (which have tests of their own), do not agree; pinned
-  // memory is the CPU's.
+  // Uninitialised memory and random numbers (tested elsewhere) differ, and pinned memory is CPU
+  // only.
   return !(s->op->flags & (PX_OP_RANDOM | PX_OP_IS_FACTORY)) && !strstr(s->op_name, "empty") &&
          !strstr(s->op_name, "pin");
 }
 
-// The statistics of norms of halves are float32 on devices, as in PyTorch; they are compared as
-// halves.
+// Norm statistics of fp16 and bf16 are float32 on devices, as in PyTorch. They are compared in the
+// low precision.
 static void narrow_statistics(const sample *s, outcome *got) {
   if (strncmp(s->op_name, "batch_norm_", 11) && strncmp(s->op_name, "layer_norm_with", 15)) return;
   for (int k = 1; k < got->count; k++) {
@@ -50,7 +50,7 @@ static bool same(const sample *s, const outcome *want, const outcome *got, doubl
       if (!good) fprintf(stderr, "%s: tensor %d is on one device only\n", what, k);
       continue;
     }
-    // Of integers come numbers in float32. Transforms are differences of sums that are larger.
+    // Integers give float32 results. Fourier transforms are differences of larger sums.
     double tolerance = tolerance_of(px_tensor_dtype(want->tensors[k]));
     if (!strncmp(s->op_name, "fft_", 4)) tolerance *= 8;
     good = agrees(what, want->tensors[k], got->tensors[k], looser * tolerance);
@@ -58,8 +58,8 @@ static bool same(const sample *s, const outcome *want, const outcome *got, doubl
   return good;
 }
 
-// PyTorch has no products of integer matrices on CUDA either, and says so by these names; what
-// Phlox lacks there alone is refused by name.
+// PyTorch lacks integer matrix products on CUDA, too, and its errors have these names. Ops missing
+// only in Phlox are named in the error.
 static bool is_lacking(const sample *s) {
   static const char *const products[] = {"addmm_cuda", "baddbmm_cuda", "addmv_impl_cuda", "dot"};
   const char *text = px_error_last()->message;
@@ -78,14 +78,14 @@ static bool sample_agrees(int row, px_dtype dtype, runner run, double looser) {
   outcome want = {.count = 0}, got = {.count = 0};
   bool good = true;
   sample_open(&cpu, row, dtype, px_cpu());
-  // What the CPU refuses says nothing of the device.
+  // Samples refused by the CPU are skipped.
   if (!chosen(&cpu) || run(&cpu, &want) != PX_OK || !want.count) {
     px_error_clear();
     sample_close(&cpu);
     return true;
   }
   sample_open(&device, row, dtype, px_cuda(0));
-  leave_nan_behind();
+  fill_registers_with_nan();
   bool lacks = false;
   px_status status = run(&device, &got);
   if (status != PX_OK) {
@@ -102,7 +102,7 @@ static bool sample_agrees(int row, px_dtype dtype, runner run, double looser) {
   }
   good = good && (lacks || same(&cpu, &want, &got, looser));
   compared += good && !lacks;
-  let_go(&want), let_go(&got);
+  release_outcome(&want), release_outcome(&got);
   sample_close(&cpu);
   sample_close(&device);
   return good;

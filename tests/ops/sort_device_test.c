@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts of a device, and what is made like them, against the CPU: choices of the first, different
-// elements, elements that a mask selects, running sums. Lengths are on both sides of those at which
-// a device changes its way.
+// Device sorts and related ops against the CPU: topk, unique, masked_select and cumulative sums.
+// Lengths are on both sides of each algorithm's threshold.
 #include "device_help.h"
 #include "hidden.h"
 
 static const px_dtype DTYPES[] = {PX_BOOL,   PX_UINT8,   PX_INT8,     PX_INT16,   PX_INT32,
                                   PX_INT64,  PX_FLOAT16, PX_BFLOAT16, PX_FLOAT32, PX_FLOAT64,
                                   PX_UINT16, PX_UINT32,  PX_UINT64};
-// Unsigned numbers are sorted, and that is all.
+// Unsigned dtypes beyond uint8 are only sorted.
 enum {
   SORTED_COUNT = sizeof DTYPES / sizeof *DTYPES,
   DTYPE_COUNT = SORTED_COUNT - 3,
@@ -38,18 +37,18 @@ static px_tensor *mixed(order how, px_dtype dtype, int ndim, const int64_t *size
   }
   return t;
 }
-static void same_take(const char *what, px_tensor *want, px_tensor *got) {
+static void check_same_take(const char *what, px_tensor *want, px_tensor *got) {
   bool good = agrees(what, want, got, 0);
   px_release(want), px_release(got);
   CHECK(good);
 }
 
 static void check_sort(const px_tensor *a, int64_t dim, bool down) {
-  px_tensor *b = there(a), *v = NULL, *w = NULL, *vi = NULL, *wi = NULL;
+  px_tensor *b = to_device(a), *v = NULL, *w = NULL, *vi = NULL, *wi = NULL;
   OK(px_sort(&v, &vi, a, dim, down, true));
   OK(px_sort(&w, &wi, b, dim, down, true));
-  same_take("values", v, w);
-  same_take("indices", vi, wi);
+  check_same_take("values", v, w);
+  check_same_take("indices", vi, wi);
   px_release(b);
 }
 PX_TEST(sorts_of_every_dtype_and_length) {
@@ -62,7 +61,7 @@ PX_TEST(sorts_of_every_dtype_and_length) {
       px_release(t);
     }
 }
-PX_TEST(sorts_along_any_dimension_of_any_layout) {
+PX_TEST(sorts_along_any_dimension_and_layout) {
   arrange();
   for (int64_t dim = 0; dim < 3; dim++) {
     px_tensor *t = mixed(MIXED, PX_FLOAT32, S(7, 300, 9)), *view = NULL, *part = NULL;
@@ -78,7 +77,7 @@ PX_TEST(sorts_along_any_dimension_of_any_layout) {
   check_sort(none, 0, true);
   px_release(one), px_release(none);
 }
-PX_TEST(sorts_of_lines_in_order_and_of_equal_elements) {
+PX_TEST(sorts_of_sorted_and_constant_rows) {
   static const int64_t lengths[] = {200, 5000, 50021};
   arrange();
   for (order how = RISING; how <= EQUAL; how++)
@@ -90,57 +89,57 @@ PX_TEST(sorts_of_lines_in_order_and_of_equal_elements) {
     }
 }
 
-// What is chosen are the first of the stable sort.
-static void check_first(const px_tensor *a, int64_t k, bool largest) {
-  px_tensor *b = there(a), *v = NULL, *vi = NULL, *w = NULL, *wi = NULL, *x = NULL, *xi = NULL;
+// topk returns the first elements of the stable sort.
+static void check_topk(const px_tensor *a, int64_t k, bool largest) {
+  px_tensor *b = to_device(a), *v = NULL, *vi = NULL, *w = NULL, *wi = NULL, *x = NULL, *xi = NULL;
   OK(px_sort(&v, &vi, a, 1, largest, true));
   OK(px_narrow(&x, v, 1, 0, k));
   OK(px_narrow(&xi, vi, 1, 0, k));
   OK(px_topk(&w, &wi, b, k, 1, largest, true));
-  same_take("the first", x, w);
-  same_take("their places", xi, wi);
+  check_same_take("the first", x, w);
+  check_same_take("their places", xi, wi);
   w = wi = x = xi = NULL;
   if (!largest) {
     OK(px_narrow(&x, v, 1, k - 1, 1));
     OK(px_narrow(&xi, vi, 1, k - 1, 1));
     OK(px_kthvalue(&w, &wi, b, k, 1, true));
-    same_take("the last of them", x, w);
-    same_take("its place", xi, wi);
+    check_same_take("the last of them", x, w);
+    check_same_take("its place", xi, wi);
   }
   px_release(b), px_release(v), px_release(vi);
 }
-static void check_the_first(int begin, int end) {
+static void check_topk_range(int begin, int end) {
   static const int64_t lengths[] = {5, 300, 3000, 20011}, counts[] = {1, 5, 60, 1000, 1500};
   arrange();
   for (int d = begin; d < end; d++)
     for (int i = 0; i < 4; i++)
       for (int k = 0; k < 5 && counts[k] <= lengths[i]; k++) {
         px_tensor *t = mixed(MIXED, DTYPES[d], S(2, lengths[i]));
-        check_first(t, counts[k], (d + i + k) % 2);
+        check_topk(t, counts[k], (d + i + k) % 2);
         px_release(t);
       }
 }
-PX_TEST(the_first_of_integers_of_every_length) { check_the_first(0, INTEGERS); }
-PX_TEST(the_first_of_floats_of_every_length) { check_the_first(INTEGERS, DTYPE_COUNT); }
-PX_TEST(the_first_of_lines_in_order_and_of_equal_elements) {
+PX_TEST(topk_of_integers_of_every_length) { check_topk_range(0, INTEGERS); }
+PX_TEST(topk_of_floats_of_every_length) { check_topk_range(INTEGERS, DTYPE_COUNT); }
+PX_TEST(topk_of_sorted_and_constant_rows) {
   arrange();
   for (order how = RISING; how <= EQUAL; how++)
     for (int64_t k = 1; k < 2000; k *= 10) {
       px_tensor *t = mixed(how, PX_FLOAT32, S(2, 50021));
-      check_first(t, k, false);
-      check_first(t, k, true);
+      check_topk(t, k, false);
+      check_topk(t, k, true);
       px_release(t);
     }
 }
 
 static void check_unique(const px_tensor *a, bool wants_counts) {
-  px_tensor *b = there(a), *want[3] = {0}, *got[3] = {0};
+  px_tensor *b = to_device(a), *want[3] = {0}, *got[3] = {0};
   OK(px_unique(&want[0], &want[1], &want[2], a, true, false, wants_counts));
   OK(px_unique(&got[0], &got[1], &got[2], b, true, false, wants_counts));
-  for (int i = 0; i < 3; i++) same_take("unique", want[i], got[i]);
+  for (int i = 0; i < 3; i++) check_same_take("unique", want[i], got[i]);
   px_release(b);
 }
-static void check_different(int begin, int end) {
+static void check_unique_range(int begin, int end) {
   static const int64_t lengths[] = {1, 200, 8192, 8193, 30011};
   arrange();
   for (int d = begin; d < end; d++)
@@ -151,8 +150,8 @@ static void check_different(int begin, int end) {
         px_release(t);
       }
 }
-PX_TEST(different_integers_and_how_often) { check_different(0, INTEGERS); }
-PX_TEST(different_floats_and_how_often) { check_different(INTEGERS, DTYPE_COUNT); }
+PX_TEST(unique_integers_with_counts) { check_unique_range(0, INTEGERS); }
+PX_TEST(unique_floats_with_counts) { check_unique_range(INTEGERS, DTYPE_COUNT); }
 
 static px_tensor *mask_of(int64_t rows, int64_t columns) {
   px_tensor *numbers = mixed(MIXED, PX_INT32, S(rows, columns)), *mask = NULL;
@@ -160,53 +159,52 @@ static px_tensor *mask_of(int64_t rows, int64_t columns) {
   px_release(numbers);
   return mask;
 }
-PX_TEST(elements_that_a_mask_selects) {
+PX_TEST(masked_select_of_any_length) {
   static const int64_t lengths[] = {1, 8191, 8193, 100003};
   arrange();
   for (int d = 0; d < DTYPE_COUNT; d++)
     for (int i = 0; i < 4; i++) {
-      px_tensor *a = mixed(MIXED, DTYPES[d], S(3, lengths[i])), *b = there(a);
-      px_tensor *mask = mask_of(3, lengths[i]), *mask_there = there(mask);
+      px_tensor *a = mixed(MIXED, DTYPES[d], S(3, lengths[i])), *b = to_device(a);
+      px_tensor *mask = mask_of(3, lengths[i]), *device_mask = to_device(mask);
       px_tensor *part = NULL, *other = NULL, *x = NULL, *y = NULL;
       OK(px_masked_select(&x, a, mask));
-      OK(px_masked_select(&y, b, mask_there));
-      same_take("selected", x, y);
+      OK(px_masked_select(&y, b, device_mask));
+      check_same_take("selected", x, y);
       x = y = NULL;
-      OK(px_narrow(&part, mask, 0, 1, 1));  // broadcast, and not aligned
-      OK(px_narrow(&other, mask_there, 0, 1, 1));
+      OK(px_narrow(&part, mask, 0, 1, 1));  // broadcast and unaligned
+      OK(px_narrow(&other, device_mask, 0, 1, 1));
       OK(px_masked_select(&x, a, part));
       OK(px_masked_select(&y, b, other));
-      same_take("selected by one row", x, y);
-      px_release(a), px_release(b), px_release(mask), px_release(mask_there);
+      check_same_take("selected by one row", x, y);
+      px_release(a), px_release(b), px_release(mask), px_release(device_mask);
       px_release(part), px_release(other);
     }
 }
-PX_TEST(places_of_every_dtype) {
+PX_TEST(nonzero_of_every_dtype) {
   arrange();
   for (int d = 0; d < DTYPE_COUNT; d++) {
     px_tensor *a = mixed(MIXED, DTYPES[d], S(3, 70001)), *mask = mask_of(3, 70001), *t = NULL;
     OK(px_mul(&t, a, mask));
-    px_tensor *b = there(t), *x = NULL, *y = NULL;
+    px_tensor *b = to_device(t), *x = NULL, *y = NULL;
     OK(px_nonzero(&x, t));
     OK(px_nonzero(&y, b));
-    same_take("places", x, y);
+    check_same_take("places", x, y);
     px_release(a), px_release(b), px_release(t), px_release(mask);
   }
 }
 
 static void check_sums(const px_tensor *a, int64_t dim) {
-  px_tensor *b = there(a), *want[2] = {0}, *got[2] = {0};
+  px_tensor *b = to_device(a), *want[2] = {0}, *got[2] = {0};
   OK(px_cumsum(&want[0], a, dim, PX_DTYPE_NONE));
   OK(px_cumsum(&got[0], b, dim, PX_DTYPE_NONE));
   OK(HIDDEN(cumsum_backward, (&want[1]), PX_T(a), PX_I(dim)));
   OK(HIDDEN(cumsum_backward, (&got[1]), PX_T(b), PX_I(dim)));
-  same_take("running sums", want[0], got[0]);
-  same_take("running sums from the end", want[1], got[1]);
+  check_same_take("running sums", want[0], got[0]);
+  check_same_take("running sums from the end", want[1], got[1]);
   px_release(b);
 }
-// As many tiles as are joined at each of the three levels, and lines that a warp has; whole numbers
-// are exact in any order.
-PX_TEST(running_sums_of_long_lines) {
+// Tile counts for all three levels, and rows of one warp. Integers are exact in any order.
+PX_TEST(cumulative_sums_of_long_rows) {
   static const int64_t shapes[][2] = {{1, 4097},    {3, 4096 * 33 + 5}, {1, 4096 * 1027 + 1},
                                       {5000, 1030}, {70, 1024},         {9, 3},
                                       {40009, 3}};
@@ -215,12 +213,13 @@ PX_TEST(running_sums_of_long_lines) {
   for (int i = 0; i < 7; i++)
     for (int d = 0; d < 2; d++) {
       px_tensor *a = pattern(dtypes[d], 2, shapes[i]);
-      check_sums(a, shapes[i][1] == 3 ? 0 : 1);  // apart, and in chunks
+      check_sums(a, shapes[i][1] == 3 ? 0 : 1);  // strided, and contiguous
       px_release(a);
     }
 }
-// A warp has several, and begins at an element, or has one. 1009 rows: the last warp has fewer.
-PX_TEST(running_sums_of_short_rows) {
+// A warp handles several rows and starts at any element, or it handles one. With 1009 rows, the
+// last warp has fewer.
+PX_TEST(cumulative_sums_of_short_rows) {
   static const int64_t lengths[] = {1, 2, 3, 7, 16, 31, 100, 128, 129, 257, 341, 512, 1000, 1024};
   static const px_dtype dtypes[] = {PX_FLOAT64, PX_INT64, PX_FLOAT32, PX_FLOAT16, PX_BFLOAT16};
   arrange();
@@ -231,45 +230,45 @@ PX_TEST(running_sums_of_short_rows) {
       px_release(a);
     }
   px_tensor *whole = pattern(PX_INT64, S(1009, 5)), *a = NULL, *x = NULL, *y = NULL;
-  OK(px_bitwise_or_scalar(&a, whole, px_int(1)));  // no zeros: products go on to the end
-  px_tensor *b = there(a);
+  OK(px_bitwise_or_scalar(&a, whole, px_int(1)));  // no zeros, so that products do not vanish
+  px_tensor *b = to_device(a);
   OK(px_cumprod(&x, a, 1, PX_DTYPE_NONE));
   OK(px_cumprod(&y, b, 1, PX_DTYPE_NONE));
-  same_take("running products", x, y);
+  check_same_take("running products", x, y);
   px_release(whole), px_release(a), px_release(b);
 }
 // Short and long rows, columns, NaN, and equal numbers.
-PX_TEST(running_extremes_are_the_cpus) {
+PX_TEST(cummax_and_cummin_match_the_cpu) {
   static const px_dtype dtypes[] = {PX_BOOL,    PX_UINT8,    PX_INT64,   PX_INT16,
                                     PX_FLOAT16, PX_BFLOAT16, PX_FLOAT32, PX_FLOAT64};
   static const int64_t shapes[][2] = {{300, 1}, {40, 31}, {7, 33}, {2, 5003}, {1, 64}};
   arrange();
   for (int k = 0; k < 8; k++)
     for (int i = 0; i < 5; i++) {
-      px_tensor *a = mixed(MIXED, dtypes[k], 2, shapes[i]), *b = there(a);
+      px_tensor *a = mixed(MIXED, dtypes[k], 2, shapes[i]), *b = to_device(a);
       for (int way = 0; way < 4; way++) {
         px_tensor *want[2] = {0}, *got[2] = {0};
         px_status (*op)(px_tensor **, px_tensor **, const px_tensor *, int64_t) =
             way & 1 ? px_cummin : px_cummax;
         OK(op(&want[0], &want[1], a, way >> 1));
         OK(op(&got[0], &got[1], b, way >> 1));
-        same_take("running extremes", want[0], got[0]);
-        same_take("their places", want[1], got[1]);
+        check_same_take("running extremes", want[0], got[0]);
+        check_same_take("their places", want[1], got[1]);
       }
       px_release(a), px_release(b);
     }
 }
-PX_TEST(running_sums_are_the_same_every_time) {
+PX_TEST(cumulative_sums_are_reproducible) {
   static const double some = 0.1, great = 1e9, small = -1e-9;
   arrange();
-  px_tensor *here = mixed(MIXED, PX_FLOAT64, S(3000011)), *a = there_take(here), *b = NULL;
+  px_tensor *here = mixed(MIXED, PX_FLOAT64, S(3000011)), *a = to_device_take(here), *b = NULL;
   OK(px_nan_to_num(&b, a, &some, &great, &small));
   px_tensor *first = NULL;
   OK(px_cumsum(&first, b, 0, PX_DTYPE_NONE));
   for (int i = 0; i < 5; i++) {
     px_tensor *again = NULL;
     OK(px_cumsum(&again, b, 0, PX_DTYPE_NONE));
-    same_take("again", px_retain(first), again);
+    check_same_take("again", px_retain(first), again);
   }
   px_release(a), px_release(b), px_release(first);
 }

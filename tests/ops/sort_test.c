@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting and choosing: order, ties, NaN, and the optimizer steps that share the row kernels' form.
+// Sorting and selection: order, ties, NaN, and the related search and unique ops.
 #include "kernels_help.h"
 
 PX_TEST(sort_is_stable_and_puts_nan_last) {
@@ -10,7 +10,7 @@ PX_TEST(sort_is_stable_and_puts_nan_last) {
   ELEMENTS(where, 0, 4, 2, 0, 3, 1);
   CHECK(isnan(element(values, 4)));
 }
-PX_TEST(long_lines_are_sorted) {
+PX_TEST(long_rows_are_sorted) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) where = NULL;
@@ -35,7 +35,7 @@ PX_TEST(the_median_is_the_lower_one) {
   OK(px_median(&m, x));
   ELEMENTS(m, 0, 2);
 }
-PX_TEST(a_line_with_a_nan_has_its_first_nan_as_median) {
+PX_TEST(the_median_of_a_row_with_nan_is_its_first_nan) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 3), VALUES(1, NAN, NAN, 3, 1, 2));
   PX_SCOPED(px_tensor) m = NULL;
   PX_SCOPED(px_tensor) where = NULL;
@@ -47,7 +47,7 @@ PX_TEST(a_line_with_a_nan_has_its_first_nan_as_median) {
   OK(px_median(&all, x));
   CHECK(isnan(element(all, 0)));
 }
-// ---- beside a sort that compares
+// ---- against a comparison sort
 
 typedef struct ranked {
   px_scalar x;
@@ -68,7 +68,7 @@ static int down(const void *a, const void *b) {
   return ((const ranked *)a)->at < ((const ranked *)b)->at ? -1 : 1;
 }
 
-// Many equals, NaN, zeros of both signs, and the ends of the range.
+// Many equal elements, NaN, zeros of both signs, and the ends of the range.
 static px_tensor *assorted(px_dtype dtype, int64_t rows, int64_t columns, int64_t kinds) {
   px_tensor *t = NULL;
   OK(px_tensor_empty(&t, S(rows, columns), dtype, px_cpu()));
@@ -88,7 +88,7 @@ static px_tensor *assorted(px_dtype dtype, int64_t rows, int64_t columns, int64_
   }
   return t;
 }
-static ranked *ranked_line(const px_tensor *t, int64_t row, bool falls) {
+static ranked *ranked_line(const px_tensor *t, int64_t row, bool descending) {
   int64_t n = px_tensor_sizes(t)[1];
   size_t item = px_dtype_size(px_tensor_dtype(t));
   ranked *all = malloc((size_t)n * sizeof *all);
@@ -96,10 +96,10 @@ static ranked *ranked_line(const px_tensor *t, int64_t row, bool falls) {
     all[i] = (ranked){px_scalar_load(px_tensor_dtype(t), (const char *)px_tensor_data(t) +
                                                              (size_t)(row * n + i) * item),
                       !px_dtype_is_float(px_tensor_dtype(t)), i};
-  qsort(all, (size_t)n, sizeof *all, falls ? down : up);
+  qsort(all, (size_t)n, sizeof *all, descending ? down : up);
   return all;
 }
-// Line `row` of results that lie across: the places, and the very bits of what was there.
+// Line `row` of transposed results: checks indices, and values bit by bit.
 static void check_line(const px_tensor *t, int64_t row, const ranked *wanted, int64_t count,
                        px_tensor *values, px_tensor *indices) {
   int64_t n = px_tensor_sizes(t)[1], rows = px_tensor_sizes(t)[0];
@@ -111,29 +111,29 @@ static void check_line(const px_tensor *t, int64_t row, const ranked *wanted, in
                   from + (size_t)(row * n + wanted[i].at) * item, item));
   }
 }
-// Sorts, the first k and the k-th of the columns of t turned.
-static void check_all(px_tensor *t, bool falls, const int64_t *counts, int count) {
-  PX_SCOPED(px_tensor) turned = NULL;
+// sort, topk and kthvalue along the columns of the transpose of t.
+static void check_all(px_tensor *t, bool descending, const int64_t *counts, int count) {
+  PX_SCOPED(px_tensor) transposed = NULL;
   int64_t rows = px_tensor_sizes(t)[0], n = px_tensor_sizes(t)[1];
-  OK(px_transpose(&turned, t, 0, 1));
+  OK(px_transpose(&transposed, t, 0, 1));
   for (int c = 0; c < count; c++) {
     int64_t k = counts[c] < n ? counts[c] : n;
     px_tensor *v = NULL, *at = NULL, *nth = NULL, *nth_at = NULL;
     if (k == n)
-      OK(px_sort(&v, &at, turned, 0, falls, true));
+      OK(px_sort(&v, &at, transposed, 0, descending, true));
     else
-      OK(px_topk(&v, &at, turned, k, 0, falls, true));
-    if (!falls) OK(px_kthvalue(&nth, &nth_at, turned, k, 0, true));
+      OK(px_topk(&v, &at, transposed, k, 0, descending, true));
+    if (!descending) OK(px_kthvalue(&nth, &nth_at, transposed, k, 0, true));
     for (int64_t row = 0; row < rows; row++) {
-      ranked *wanted = ranked_line(t, row, falls);
+      ranked *wanted = ranked_line(t, row, descending);
       check_line(t, row, wanted, k, v, at);
-      if (!falls) check_line(t, row, wanted + k - 1, 1, nth, nth_at);
+      if (!descending) check_line(t, row, wanted + k - 1, 1, nth, nth_at);
       free(wanted);
     }
     px_release(v), px_release(at), px_release(nth), px_release(nth_at);
   }
 }
-PX_TEST(every_dtype_and_length_is_sorted_as_by_comparing) {
+PX_TEST(every_dtype_and_length_matches_a_comparison_sort) {
   static const int64_t lengths[] = {1, 2, 5, 8, 9, 47, 48, 49, 300, 9001},
                        counts[] = {1, 7, 140, 6000, 9001};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
@@ -145,25 +145,25 @@ PX_TEST(every_dtype_and_length_is_sorted_as_by_comparing) {
         px_release(t);
       }
 }
-PX_TEST(values_alone_are_those_of_a_sort_with_places) {
+PX_TEST(values_only_sorts_match_sorts_with_indices) {
   static const int64_t lengths[] = {1, 2, 8, 17, 300, 9001};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
     for (int i = 0; i < 6; i++)
       for (int64_t kinds = 9; kinds < 100000; kinds *= 1000) {
         PX_SCOPED(px_tensor) t = assorted(d, 3, lengths[i], kinds);
-        PX_SCOPED(px_tensor) turned = NULL;
+        PX_SCOPED(px_tensor) transposed = NULL;
         PX_SCOPED(px_tensor) alone = NULL;
         PX_SCOPED(px_tensor) values = NULL;
         PX_SCOPED(px_tensor) where = NULL;
-        OK(px_transpose(&turned, t, 0, 1));
-        OK(px_msort(&alone, turned));
-        OK(px_sort(&values, &where, turned, 0, false, true));
+        OK(px_transpose(&transposed, t, 0, 1));
+        OK(px_msort(&alone, transposed));
+        OK(px_sort(&values, &where, transposed, 0, false, true));
         CHECK(!memcmp(px_tensor_data(alone), px_tensor_data(values),
                       (size_t)(3 * lengths[i]) * px_dtype_size(d)));
       }
 }
-// Of both signs are zeros and NaN.
-static void turn_signs(px_tensor *t) {
+// Gives zeros and NaN both signs.
+static void flip_signs(px_tensor *t) {
   size_t item = px_dtype_size(px_tensor_dtype(t));
   char *at = px_tensor_data(t);
   for (int64_t i = 0; i < px_tensor_numel(t); i += 3) at[(size_t)(i + 1) * item - 1] ^= (char)0x80;
@@ -180,7 +180,7 @@ static void check_rows(const char *level) {
       PX_SCOPED(px_tensor) alone = NULL;
       PX_SCOPED(px_tensor) values = NULL;
       PX_SCOPED(px_tensor) where = NULL;
-      turn_signs(t);
+      flip_signs(t);
       OK(px_view(&line, t, SIZES(n), 1));
       OK(px_msort(&alone, line));
       OK(px_sort(&values, &where, line, 0, false, true));
@@ -188,11 +188,11 @@ static void check_rows(const char *level) {
                     (size_t)n * px_dtype_size(dtypes[i % 4])));
     }
 }
-PX_TEST(values_in_a_row_are_those_of_a_sort_with_places) { check_rows("avx512"); }
-PX_TEST(values_in_a_row_are_those_of_a_sort_with_places_by_vectors_of_avx2) { check_rows("avx2"); }
-PX_TEST(values_in_a_row_are_those_of_a_sort_with_places_without_vectors) { check_rows("base"); }
-// As columns, of which some are sorted together.
-PX_TEST(values_of_many_columns_are_those_of_sorts_with_places) {
+PX_TEST(values_only_row_sorts_match_with_avx512) { check_rows("avx512"); }
+PX_TEST(values_only_row_sorts_match_with_avx2) { check_rows("avx2"); }
+PX_TEST(values_only_row_sorts_match_without_vectors) { check_rows("base"); }
+// Columns, of which several are sorted at a time.
+PX_TEST(values_only_column_sorts_match_sorts_with_indices) {
   static const int64_t lengths[] = {1, 5, 16, 100, 2000};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
     for (int i = 0; i < 5; i++) {
@@ -208,8 +208,8 @@ PX_TEST(values_of_many_columns_are_those_of_sorts_with_places) {
                     (size_t)(74 * lengths[i]) * px_dtype_size(d)));
     }
 }
-// Inputs that choose bad pivots, and those whose words have no room for their keys: pieces of
-// 2^50 apart, each of numbers that lie close.
+// Inputs with bad pivots, and inputs too wide for packed keys: clusters of close numbers, 2^50
+// apart.
 static int64_t patterned(int pattern, int64_t i, int64_t n) {
   int64_t mixed = (int64_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 40);
   switch (pattern) {
@@ -227,10 +227,10 @@ static int64_t patterned(int pattern, int64_t i, int64_t n) {
       return (mixed % 1000 - 500) * ((int64_t)1 << 50) + (mixed >> 12) % 3;
   }
 }
-PX_TEST(no_pattern_is_sorted_wrong) {
+PX_TEST(adversarial_patterns_are_sorted) {
   enum { N = 70000, PATTERNS = 6 };
   PX_SCOPED(px_tensor) t = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) alone = NULL;
   OK(px_tensor_empty(&t, S(PATTERNS, N), PX_INT64, px_cpu()));
   int64_t *at = px_tensor_data(t);
@@ -239,8 +239,8 @@ PX_TEST(no_pattern_is_sorted_wrong) {
   const int64_t all = N;
   check_all(t, false, &all, 1);
   check_all(t, true, &all, 1);
-  OK(px_transpose(&turned, t, 0, 1));
-  OK(px_msort(&alone, turned));
+  OK(px_transpose(&transposed, t, 0, 1));
+  OK(px_msort(&alone, transposed));
   const int64_t *got = px_tensor_data(alone);
   for (int p = 0; p < PATTERNS; p++) {
     ranked *wanted = ranked_line(t, p, false);
@@ -248,21 +248,21 @@ PX_TEST(no_pattern_is_sorted_wrong) {
     free(wanted);
   }
 }
-PX_TEST(lines_that_rise_and_fall_have_a_first_few) {
-  for (int falls = 0; falls < 2; falls++) {
+PX_TEST(topk_of_sorted_rows) {
+  for (int descending = 0; descending < 2; descending++) {
     PX_SCOPED(px_tensor) x = NULL;
     PX_SCOPED(px_tensor) values = NULL;
     PX_SCOPED(px_tensor) where = NULL;
     OK(px_arange(&x, px_int(0), px_int(5000), px_int(1), PX_FLOAT32, PX_DEVICE_NONE, false, false));
-    OK(px_topk(&values, &where, x, 3, 0, falls, true));
-    if (falls)
+    OK(px_topk(&values, &where, x, 3, 0, descending, true));
+    if (descending)
       ELEMENTS(where, 0, 4999, 4998, 4997);
     else
       ELEMENTS(where, 0, 0, 1, 2);
   }
 }
-// NaN is the greatest.
-static bool goes_before(double a, double b) { return a < b || (b != b && a == a); }
+// NaN is the max.
+static bool is_less(double a, double b) { return a < b || (b != b && a == a); }
 static void check_search(px_dtype dtype, int64_t size, int64_t values, bool right) {
   PX_SCOPED(px_tensor) x = pattern(dtype, S(2, size));
   PX_SCOPED(px_tensor) v = pattern(dtype, S(2, values));
@@ -276,12 +276,12 @@ static void check_search(px_dtype dtype, int64_t size, int64_t values, bool righ
   for (int64_t i = 0; i < 2 * values; i++) {
     int64_t before = 0;
     for (int64_t j = i / values * size; j < (i / values + 1) * size; j++)
-      before += right ? !goes_before(element(v, i), element(lines, j))
-                      : goes_before(element(lines, j), element(v, i));
+      before += right ? !is_less(element(v, i), element(lines, j))
+                      : is_less(element(lines, j), element(v, i));
     CHECK_EQ((int64_t)element(found, i), before);
   }
 }
-PX_TEST(places_in_lines_of_each_length) {
+PX_TEST(searchsorted_in_rows_of_each_length) {
   for (int64_t size = 0; size < 35; size += size < 9 ? 1 : 5)
     for (int64_t values = 1; values < 40; values += 6)
       for (int right = 0; right < 2; right++) {
@@ -290,7 +290,7 @@ PX_TEST(places_in_lines_of_each_length) {
         check_search(PX_INT64, size, values, right);
       }
 }
-PX_TEST(none_and_nothing_are_chosen_from) {
+PX_TEST(topk_of_zero_or_empty) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 3), VALUES(1, 2, 3, 4, 5, 6));
   PX_SCOPED(px_tensor) empty = NULL;
   px_tensor *values = NULL, *where = NULL;
@@ -310,23 +310,23 @@ static void check_same(const px_tensor *a, const px_tensor *b) {
   CHECK(!memcmp(px_tensor_data(a), px_tensor_data(b),
                 (size_t)px_tensor_numel(a) * px_dtype_size(px_tensor_dtype(a))));
 }
-// Asked for an inverse it sorts all elements, else it may count them.
+// With an inverse it sorts all elements; without, it may count them.
 PX_TEST(unique_is_the_same_with_and_without_an_inverse) {
   static const int64_t lengths[] = {1, 300, 140000}, kinds[] = {2, 900, 100000};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
     for (int i = 0; i < 9; i++) {
       PX_SCOPED(px_tensor) t = assorted(d, 1, lengths[i / 3], kinds[i % 3]);
-      PX_SCOPED(px_tensor) turned = NULL;
+      PX_SCOPED(px_tensor) transposed = NULL;
       px_tensor *with[3] = {NULL}, *without[3] = {NULL};
-      OK(px_transpose(&turned, t, 0, 1));
-      OK(px_unique(&with[0], &with[1], &with[2], turned, true, true, true));
-      OK(px_unique(&without[0], &without[1], &without[2], turned, true, false, true));
+      OK(px_transpose(&transposed, t, 0, 1));
+      OK(px_unique(&with[0], &with[1], &with[2], transposed, true, true, true));
+      OK(px_unique(&without[0], &without[1], &without[2], transposed, true, false, true));
       check_same(with[0], without[0]);
       check_same(with[2], without[2]);
       for (int k = 0; k < 3; k++) px_release(with[k]), px_release(without[k]);
     }
 }
-// Without counts, different numbers move up by vectors; of several lengths, so that some are left.
+// Without counts, unique numbers are compacted by vectors. The lengths leave tails.
 PX_TEST(unique_is_the_same_with_and_without_counts) {
   static const int64_t lengths[] = {5000, 5007, 9001, 140015};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
@@ -339,7 +339,7 @@ PX_TEST(unique_is_the_same_with_and_without_counts) {
       for (int k = 0; k < 3; k++) px_release(with[k]), px_release(without[k]);
     }
 }
-PX_TEST(unique_without_nan_counts_numbers_that_are_few) {
+PX_TEST(unique_without_nan_counts_few_distinct_numbers) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) inverse = NULL;
@@ -353,7 +353,7 @@ PX_TEST(unique_without_nan_counts_numbers_that_are_few) {
   ELEMENTS(counts, 0, 39999, 80001, 40000, 40000);
   CHECK(!signbit(element(values, 1)));  // the first of the zeros
 }
-PX_TEST(gradients_go_where_the_elements_were) {
+PX_TEST(gradients_of_topk_scatter_to_its_indices) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(3, 1, 2));
   px_tensor *values = NULL, *where = NULL;
   PX_SCOPED(px_tensor) g = made(PX_FLOAT32, S(2), VALUES(10, 20));

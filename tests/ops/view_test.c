@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views share memory, say why they cannot be made, and give gradients back to the right places.
+// Views: shared memory, error texts of impossible views, and gradients.
 #include "test.h"
 
 #include "hidden.h"
@@ -10,7 +10,7 @@ static px_tensor *leaf(void) {
   OK(px_tensor_set_requires_grad(m, true));
   return m;
 }
-// d sum(y * y) / d x is 2 x where y shows x: a check that places come back.
+// d sum(y * y) / dx is 2 x for the elements in the view y: checks the mapping of indices.
 static void check_square_gradient(px_tensor *x, px_tensor *y) {
   PX_SCOPED(px_tensor) square = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
@@ -35,9 +35,9 @@ PX_TEST(a_view_shares_memory) {
   IS(m, 6, 0., 0., 0., 0., 0., 0.);
 }
 
-// Where nothing moves, sizes and strides may be any: products of them overflow to no harm.
-PX_TEST(views_of_nothing_may_be_far_away) {
-  const int64_t far = (int64_t)1 << 62;
+// Without elements, any sizes and strides are valid, and overflowing products are harmless.
+PX_TEST(empty_views_may_have_extreme_strides) {
+  const int64_t far_offset = (int64_t)1 << 62;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) none = NULL;
@@ -45,16 +45,16 @@ PX_TEST(views_of_nothing_may_be_far_away) {
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) c = NULL;
   OK(px_zeros(&x, (int64_t[]){2}, 1, PX_FLOAT32, px_cpu(), false, false));
-  OK(px_as_strided(&one, x, (int64_t[]){1}, 1, &far, 1, NULL));
+  OK(px_as_strided(&one, x, (int64_t[]){1}, 1, &far_offset, 1, NULL));
   OK(px_slice(&a, one, 0, NULL, NULL, 4));
   CHECK_EQ(px_tensor_numel(a), 1);
-  OK(px_as_strided(&none, x, (int64_t[]){0, 4}, 2, (int64_t[]){1, far}, 2, NULL));
+  OK(px_as_strided(&none, x, (int64_t[]){0, 4}, 2, (int64_t[]){1, far_offset}, 2, NULL));
   OK(px_select(&b, none, 1, 3));
   OK(px_sum_all(&c, b, PX_DTYPE_NONE));
   CHECK_EQ(px_tensor_numel(b), 0);
 }
 
-PX_TEST(a_view_says_what_it_cannot_do) {
+PX_TEST(impossible_views_are_named) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) t = NULL;
   px_tensor *v = NULL;
@@ -64,7 +64,7 @@ PX_TEST(a_view_says_what_it_cannot_do) {
   FAILS(px_view(&v, t, &six, 1), PX_RUNTIME, "Use .reshape(...) instead.");
 }
 
-PX_TEST(reshape_copies_where_it_must) {
+PX_TEST(reshape_copies_if_needed) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) t = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
@@ -74,7 +74,7 @@ PX_TEST(reshape_copies_where_it_must) {
   IS(flat, 6, 0., 3., 1., 4., 2., 5.);
 }
 
-PX_TEST(grad_names_are_those_of_pytorch) {
+PX_TEST(gradient_names_match_pytorch) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_tensor) t = NULL;
   PX_SCOPED(px_tensor) reversed = NULL;
@@ -91,7 +91,7 @@ PX_TEST(grad_names_are_those_of_pytorch) {
   check_grad_name(part, "SliceBackward0");
 }
 
-PX_TEST(a_selected_row_gives_its_gradient_back) {
+PX_TEST(select_scatters_its_gradient) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_tensor) row = NULL;
   OK(px_select(&row, m, 0, 1));
@@ -100,7 +100,7 @@ PX_TEST(a_selected_row_gives_its_gradient_back) {
   IS(px_tensor_grad(m), 6, 0., 0., 0., 6., 8., 10.);
 }
 
-PX_TEST(a_slice_with_a_step_gives_its_gradient_back) {
+PX_TEST(slice_scatters_its_gradient) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_tensor) part = NULL;
   OK(px_slice(&part, m, 1, NULL, NULL, 2));
@@ -109,7 +109,7 @@ PX_TEST(a_slice_with_a_step_gives_its_gradient_back) {
   IS(px_tensor_grad(m), 6, 0., 0., 4., 6., 0., 10.);
 }
 
-PX_TEST(windows_add_their_gradients_up) {
+PX_TEST(unfold_accumulates_gradients_of_overlaps) {
   PX_SCOPED(px_tensor) x = floats(4, 1., 1., 1., 1.);
   PX_SCOPED(px_tensor) w = NULL;
   OK(px_tensor_set_requires_grad(x, true));
@@ -119,7 +119,7 @@ PX_TEST(windows_add_their_gradients_up) {
   IS(px_tensor_grad(x), 4, 2., 4., 4., 2.);
 }
 
-PX_TEST(strided_views_add_their_gradients_up) {
+PX_TEST(as_strided_accumulates_gradients_of_overlaps) {
   PX_SCOPED(px_tensor) x = floats(3, 1., 1., 1.);
   PX_SCOPED(px_tensor) w = NULL;
   const int64_t sizes[2] = {2, 2}, strides[2] = {1, 1};
@@ -156,7 +156,7 @@ PX_TEST(chunks_are_as_even_as_they_can_be) {
   FAILS(px_chunk(&none, number, 2, 0), PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");
 }
 
-PX_TEST(unbound_rows_give_their_gradients_back) {
+PX_TEST(unbind_scatters_its_gradients) {
   PX_SCOPED(px_tensor) m = leaf();
   PX_SCOPED(px_list) rows = NULL;
   OK(px_unbind(&rows, m, 0));
@@ -175,7 +175,7 @@ PX_TEST(a_diagonal_is_a_view_with_a_gradient) {
   IS(px_tensor_grad(m), 6, 0., 2., 0., 0., 0., 10.);
 }
 
-PX_TEST(expand_says_what_does_not_match) {
+PX_TEST(expand_names_mismatched_sizes) {
   PX_SCOPED(px_tensor) x = floats(5, 1., 2., 3., 4., 5.);
   px_tensor *out = NULL;
   const int64_t three = 3;
@@ -206,7 +206,7 @@ PX_TEST(a_dimension_is_listed_once) {
   FAILS(px_sum(&out, number, zeros, 2, false, PX_DTYPE_NONE), PX_RUNTIME, text);
 }
 
-PX_TEST(dimensions_move) {
+PX_TEST(movedim_permutes_dimensions) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   const int64_t sizes[3] = {2, 3, 4}, from = 0, to = 2;
@@ -215,7 +215,7 @@ PX_TEST(dimensions_move) {
   SHAPE(y, 3, 3, 4, 2);
 }
 
-PX_TEST(sizes_of_parts_whose_sum_overflows_are_refused) {
+PX_TEST(overflowing_split_sizes_are_refused) {
   const int64_t four = 4, parts[] = {INT64_MAX, INT64_MAX, 6};  // 4, modulo 2**64
   PX_SCOPED(px_tensor) x = NULL;
   px_list *list = NULL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race checker knows collectives of a simulated cluster: memory of one that is under way, which
-// another stream reads or writes, is a race that names both lines; who waits for the work has none.
+// The race checker and collectives of a simulated cluster: an unordered access to memory of a
+// pending collective from another stream is a race with both lines named. Waiting on the work
+// orders the access.
 #include "devices.h"
 
 #include <semaphore.h>
@@ -12,7 +13,8 @@ static void show(void) {
   for (int64_t i = 0; i < px_race_count(); i++) fprintf(stderr, "%s\n", px_race_report(i));
 }
 
-// Each rank has a race, of which the report holds the text: an op in place reads and writes.
+// Checks one race per rank, or two if an in-place op both reads and writes. Each report contains
+// `text`.
 static void check(const char *text) {
   bool fine = px_race_count() == RANKS || px_race_count() == 2 * RANKS;
   for (int64_t i = 0; i < px_race_count(); i++) fine &= strstr(px_race_report(i), text) != NULL;
@@ -25,7 +27,7 @@ static void no_race(void) {
   CHECK_EQ(px_race_count(), 0);
 }
 
-static px_status be_rank(int rank, int ranks, void *argument) {
+static px_status run_rank(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) all = NULL;
@@ -43,7 +45,7 @@ static void run(const char *mode, rank_body body) {
   setenv("PHLOX_SIM_MODE", mode, 1);
   simulate(RANKS);
   px_race_enable(1, false);
-  OK(px_cluster_run(RANKS, be_rank, &body));
+  OK(px_cluster_run(RANKS, run_rank, &body));
 }
 
 static px_status reduce(px_work **work, px_comm *comm, px_tensor *x) {
@@ -68,21 +70,21 @@ static px_status write_in_flight(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_TRY(reduce(NULL, comm, x));
   return px_fill_(x, px_float(3));
 }
-// The same, and does no harm: the write is issued unordered, but runs late. Where streams are
-// threads, ThreadSanitizer would else see it happen, now and then.
-static void tell(void *over) { sem_post(over); }
-static void stay(void *over) {
-  while (sem_wait(over)) continue;
+// As above, but harmless: the write is unordered and runs late. With threads as streams,
+// ThreadSanitizer would otherwise sometimes report the race.
+static void signal_done(void *done) { sem_post(done); }
+static void wait_done(void *done) {
+  while (sem_wait(done)) continue;
 }
 static px_status write_late(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_SCOPED(px_work) work = NULL;
   px_stream *current;
-  sem_t over;
-  sem_init(&over, 0, 0);
+  sem_t done;
+  sem_init(&done, 0, 0);
   PX_TRY(px_stream_current(&current, px_tensor_device(x)));
   PX_TRY(reduce(&work, comm, x));
-  PX_TRY(px_work_at_end(work, tell, &over));
-  PX_TRY(px_stream_host_call(current, stay, &over));
+  PX_TRY(px_work_at_end(work, signal_done, &done));
+  PX_TRY(px_stream_host_call(current, wait_done, &done));
   PX_TRY(px_fill_(x, px_float(3)));
   return px_device_synchronize(px_comm_rank(comm));
 }
@@ -91,22 +93,22 @@ static px_status read_in_flight(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_TRY(gather(NULL, comm, x, all));
   return px_neg(&y, all);
 }
-// What is only read may be read; it may not be written.
-static px_status write_what_is_gathered(px_comm *comm, px_tensor *x, px_tensor *all) {
+// The input of a gather may be read, but not written.
+static px_status write_gather_input(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_SCOPED(px_tensor) y = NULL;
   PX_TRY(gather(NULL, comm, x, all));
   PX_TRY(px_neg(&y, x));
   return px_fill_(x, px_float(3));
 }
-// The work was waited for on another stream than the one that goes on.
+// Waits for the work on another stream than the writer's.
 static px_status wait_elsewhere(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_SCOPED(px_work) work = NULL;
-  PX_SCOPED(px_stream) aside = NULL;
+  PX_SCOPED(px_stream) side = NULL;
   px_stream *current;
   PX_TRY(px_stream_current(&current, px_tensor_device(x)));
-  PX_TRY(px_stream_new(&aside, px_tensor_device(x), 0));
+  PX_TRY(px_stream_new(&side, px_tensor_device(x), 0));
   PX_TRY(reduce(&work, comm, x));
-  PX_TRY(px_stream_set_current(aside));
+  PX_TRY(px_stream_set_current(side));
   PX_TRY(px_work_wait(work, 0));
   PX_TRY(px_stream_set_current(current));
   return px_fill_(x, px_float(3));
@@ -119,40 +121,40 @@ static void expect(const char *mode, rank_body body, const char *first, const ch
   check(" at collective.c:7");
   check(" at other.c:9");
 }
-PX_TEST(a_write_of_what_is_reduced_is_a_race) {
+PX_TEST(a_write_to_a_reduced_tensor_is_a_race) {
   expect("schedule", write_in_flight, "all_reduce wrote bytes", "\n  fill ");
 }
-PX_TEST(a_write_of_what_is_reduced_is_a_race_beside_threads) {
+PX_TEST(a_write_to_a_reduced_tensor_is_a_race_in_mode_threads) {
   expect("threads", write_late, "all_reduce wrote bytes", "\n  fill ");
 }
-PX_TEST(a_read_of_what_is_gathered_is_a_race) {
+PX_TEST(a_read_of_a_gather_output_is_a_race) {
   expect("schedule", read_in_flight, "all_gather wrote bytes", "\n  neg reads it");
 }
-PX_TEST(a_write_of_what_others_gather_is_a_race) {
-  expect("schedule", write_what_is_gathered, "all_gather read bytes", "\n  fill ");
+PX_TEST(a_write_to_a_gather_input_is_a_race) {
+  expect("schedule", write_gather_input, "all_gather read bytes", "\n  fill ");
 }
-PX_TEST(a_wait_on_another_stream_orders_nothing_here) {
+PX_TEST(a_wait_on_another_stream_does_not_order_this_one) {
   expect("schedule", wait_elsewhere, "all_reduce wrote bytes", "\n  fill ");
 }
 
-// ---- none
+// ---- no races
 
 static px_status wait_for_work(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_SCOPED(px_work) work = NULL;
   PX_SCOPED(px_work) next = NULL;
   PX_TRY(px_fill_(x, px_float(2)));
   PX_TRY(gather(&work, comm, x, all));
-  PX_TRY(reduce(&next, comm, all));  // the same stream
+  PX_TRY(reduce(&next, comm, all));  // on the same stream
   PX_TRY(px_work_wait(next, 0));
   PX_TRY(px_fill_(x, px_float(3)));
   return px_fill_(all, px_float(3));
 }
-PX_TEST(who_waits_for_the_work_has_no_race) {
+PX_TEST(waiting_on_work_orders_streams) {
   run("schedule", wait_for_work);
   no_race();
 }
 
-static px_status read_beside_the_root(px_comm *comm, px_tensor *x, px_tensor *all) {
+static px_status read_broadcast_source(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_work) work = NULL;
   px_collective copy = {PX_BROADCAST, .outputs = &x, .output_count = 1};
@@ -161,7 +163,7 @@ static px_status read_beside_the_root(px_comm *comm, px_tensor *x, px_tensor *al
   return px_neg(&y, x);
 }
 PX_TEST(the_root_of_a_broadcast_may_be_read) {
-  run("threads", read_beside_the_root);
+  run("threads", read_broadcast_source);
   no_race();
 }
 
@@ -203,7 +205,7 @@ PX_TEST(training_with_a_reducer_has_no_race) {
   run("schedule", train);
   no_race();
 }
-PX_TEST(training_with_a_reducer_has_no_race_beside_threads) {
+PX_TEST(training_with_a_reducer_has_no_race_in_mode_threads) {
   setenv("PHLOX_SIM_DELAY", "50", 1);
   run("threads", train);
   no_race();

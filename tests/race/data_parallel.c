@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race checker: training over four devices has no race, whatever the streams' timing; work on
-// two streams without an order is one, and is reported with both ops, although it went well.
+// The race checker: training over four devices has no race, whatever the timing of streams.
+// Unordered work on two streams is reported with both ops, even if the result was right.
 #include "devices.h"
 
 static px_device devices[4];
 
 static void with_devices(int count) {
   setenv("PHLOX_SANITIZE", "1", 1);
-  setenv("PHLOX_SIM_DELAY", "50", 1);  // and other orders in which the streams get on
+  setenv("PHLOX_SIM_DELAY", "50", 1);  // varies the order of streams
   simulate(count);
-  px_race_enable(1, false);  // reports are kept; the calls go on
+  px_race_enable(1, false);  // record reports without raising errors
   for (int i = 0; i < count; i++) devices[i] = px_cuda(i);
 }
 
@@ -60,7 +60,7 @@ static double step(px_module *net, px_optimizer *optimizer, int count) {
   return px_scalar_float(number);
 }
 
-// Losses of some steps over `count` devices.
+// Losses of the first steps over `count` devices.
 static void train(double *losses, int steps, int count, const char *kind) {
   PX_SCOPED(px_module) net = NULL;
   PX_SCOPED(px_optimizer) optimizer = NULL;
@@ -117,7 +117,7 @@ PX_TEST(training_on_a_side_stream_has_no_race) {
   no_races();
 }
 
-PX_TEST(parts_that_come_to_the_host_are_there) {
+PX_TEST(gathered_parts_are_complete_on_the_host) {
   with_devices(2);
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) joined = NULL;
@@ -133,7 +133,9 @@ PX_TEST(parts_that_come_to_the_host_are_there) {
   OK(px_sum(&sum, joined, NULL, 0, false, PX_DTYPE_NONE));
   OK(px_tensor_item(&number, sum));
   CHECK_EQ(px_scalar_float(number), 36);
-  OK(px_backward(1, &sum, NULL, false, false));  // copies added up, and parts joined, at home
+  OK(px_backward(
+      1, &sum, NULL, false,
+      false));  // accumulates the gradients of copies and joins those of parts on the home device
   px_release(sum), sum = NULL;
   OK(px_sum(&sum, px_tensor_grad(x), NULL, 0, false, PX_DTYPE_NONE));
   OK(px_tensor_item(&number, sum));
@@ -142,12 +144,13 @@ PX_TEST(parts_that_come_to_the_host_are_there) {
   no_races();
 }
 
-// ---- the documents' example: a sum on a side stream of what the default stream still fills
+// ---- the example of the documentation: a side stream sums a tensor during its fill on the default
+// stream
 
 static void slow(void *argument) { usleep(20000); }
 
-// The sum of 100 x 100 numbers drawn on the default stream, taken on a side stream.
-static double sum_aside(bool wait) {
+// The sum of 100 x 100 numbers drawn on the default stream, computed on a side stream.
+static double sum_on_side_stream(bool wait) {
   PX_SCOPED(px_stream) side = NULL;
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
@@ -173,22 +176,22 @@ static double sum_aside(bool wait) {
 
 PX_TEST(a_sum_without_a_wait_is_reported) {
   with_devices(1);
-  double sum = sum_aside(false);
-  CHECK(sum < 40000);  // and wrong: the numbers were not drawn yet
+  double sum = sum_on_side_stream(false);
+  CHECK(sum < 40000);  // wrong: the numbers were not drawn yet
   CHECK(px_race_count() > 0);
   const char *report = px_race_report(0);
   CHECK(strstr(report, "normal wrote") && strstr(report, "sum reads"));
   CHECK(strstr(report, "example.py:3") && strstr(report, "example.py:5"));
 }
 
-PX_TEST(a_sum_after_a_wait_is_not) {
+PX_TEST(a_sum_after_a_wait_is_not_reported) {
   with_devices(1);
-  double sum = sum_aside(true);
+  double sum = sum_on_side_stream(true);
   CHECK_NEAR(sum, 50000, 500);
   no_races();
 }
 
-PX_TEST(a_race_is_found_even_if_it_went_well) {
+PX_TEST(a_race_with_a_right_result_is_found) {
   with_devices(1);
   setenv("PHLOX_SIM_DELAY", "0", 1);
   PX_SCOPED(px_stream) side = NULL;
@@ -196,11 +199,11 @@ PX_TEST(a_race_is_found_even_if_it_went_well) {
   PX_SCOPED(px_tensor) b = NULL;
   OK(px_stream_new(&side, devices[0], 0));
   OK(px_zeros(&a, (int64_t[]){4}, 1, PX_FLOAT32, devices[0], false, false));
-  usleep(50000);  // the zeros are there, but nobody knows
+  usleep(50000);  // the zeros are written, but unordered
   OK(px_stream_set_current(side));
   OK(px_sum(&b, a, NULL, 0, false, PX_DTYPE_NONE));
   CHECK(px_race_count() > 0);
-  CHECK(strstr(px_race_report(0), "wait"));  // what is missing
+  CHECK(strstr(px_race_report(0), "wait"));  // the missing call
 }
 
 PX_TEST(a_race_may_be_an_error) {
@@ -216,13 +219,13 @@ PX_TEST(a_race_may_be_an_error) {
   CHECK(!b);
 }
 
-PX_TEST(memory_that_goes_to_another_stream_is_in_order) {
+PX_TEST(memory_reused_on_another_stream_is_ordered) {
   with_devices(1);
   PX_SCOPED(px_stream) side = NULL;
   px_stream *home;
   OK(px_stream_new(&side, devices[0], 0));
   OK(px_stream_default(&home, devices[0]));
-  for (int i = 0; i < 50; i++) {  // freed while its stream still writes, and asked for by another
+  for (int i = 0; i < 50; i++) {  // freed during a write and requested on another stream
     PX_SCOPED(px_tensor) t = NULL;
     OK(px_stream_set_current(i % 2 ? side : home));
     OK(px_randn(&t, (int64_t[]){1000}, 1, NULL, PX_FLOAT32, devices[0], false, false));
@@ -231,7 +234,7 @@ PX_TEST(memory_that_goes_to_another_stream_is_in_order) {
   no_races();
 }
 
-PX_TEST(a_pinned_buffer_that_is_read_too_early_is_reported) {
+PX_TEST(an_early_read_of_a_pinned_buffer_is_reported) {
   with_devices(1);
   PX_SCOPED(px_tensor) host = NULL;
   PX_SCOPED(px_tensor) t = NULL;
@@ -242,7 +245,7 @@ PX_TEST(a_pinned_buffer_that_is_read_too_early_is_reported) {
   OK(px_stream_host_call(home, slow, NULL));
   OK(px_copy_(host, t, true));
   PX_SCOPED(px_tensor) sum = NULL;
-  OK(px_sum(&sum, host, NULL, 0, false, PX_DTYPE_NONE));  // on the host, at once
+  OK(px_sum(&sum, host, NULL, 0, false, PX_DTYPE_NONE));  // on the host, immediately
   CHECK(px_race_count() > 0);
   OK(px_device_synchronize(0));
 }

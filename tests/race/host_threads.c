@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four host threads at once on four devices, on streams of their own and on shared ones: they make
-// and drop tensors, compute, copy between devices, record events, hand tensors to each other, empty
-// caches; whatever they read must be what the work before must have left. What a thread does
-// follows from STRESS_SEED (default 1); STRESS_SECONDS (default 1) is the length of each test.
+// Stress test: four host threads on four devices, on private and shared streams. They create and
+// release tensors, compute, copy between devices, record events, exchange tensors and empty caches.
+// Each value read must be that of the preceding work. STRESS_SEED (default 1) determines the
+// actions of each thread; STRESS_SECONDS (default 1) is the duration of each test.
 //
-// Numbers are closed under the ops: element i of a tensor is `base`, exclusive-or i if it `counts`.
+// Contents are closed under the ops: element i of a tensor is `base`, xor i if `counts`.
 #include "devices.h"
 
 #include <pthread.h>
@@ -12,7 +12,8 @@
 
 enum { DEVICES = 4, THREADS = 4, SLOTS = 10, MAILBOXES = 6, LONGEST = 5 << 16 };
 
-// A tensor, what is in it, and its last use: the stream, or an event after it; neither on the host.
+// A tensor, its contents, and its last use: a stream, or an event recorded after it. Both are NULL
+// for the host.
 typedef struct item {
   px_tensor *tensor;
   int64_t count;
@@ -27,16 +28,16 @@ typedef struct worker {
   uint64_t state;
   px_stream *own[DEVICES];
   item items[SLOTS];
-  int32_t *host;  // LONGEST numbers
-  int64_t read;   // tensors that were compared
+  int32_t *host;  // buffer of LONGEST numbers
+  int64_t read;   // number of compared tensors
   int64_t launched;
 } worker;
 
 static px_stream *shared[DEVICES][2];
-static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
-static item mailboxes[MAILBOXES];  // under `door`
-static bool checked;               // the race checker is on: the host waits for what it touches
-static double end;
+static pthread_mutex_t mailbox_lock = PTHREAD_MUTEX_INITIALIZER;
+static item mailboxes[MAILBOXES];  // guarded by `mailbox_lock`
+static bool checked;               // with the race checker, the host waits before each access
+static double deadline;
 
 static double now(void) {
   struct timespec t;
@@ -53,17 +54,17 @@ static int64_t below(worker *w, int64_t n) {  // splitmix64
 
 static item *slot(worker *w) { return &w->items[below(w, SLOTS)]; }
 
-static void drop(item *it) {
+static void clear_item(item *it) {
   px_release(it->tensor);
   px_release(it->stream);
   px_release(it->event);
   memset(it, 0, sizeof *it);
 }
 
-static px_device place(const item *it) { return px_tensor_device(it->tensor); }
+static px_device device_of(const item *it) { return px_tensor_device(it->tensor); }
 
-// A stream of the device becomes current; NULL for the CPU.
-static px_stream *choose(worker *w, px_device device) {
+// Makes a random stream of the device current. Returns NULL for the CPU.
+static px_stream *choose_stream(worker *w, px_device device) {
   if (device.type == PX_CPU) return NULL;
   int64_t which = below(w, 4);
   px_stream *stream = w->own[device.index];
@@ -73,8 +74,8 @@ static px_stream *choose(worker *w, px_device device) {
   return stream;
 }
 
-// What is done next on the stream, or by the host, comes after the item's last use.
-static void order(worker *w, item *it, px_stream *stream) {
+// Orders the next use on the stream, or on the host, after the item's last use.
+static void order_after_last_use(worker *w, item *it, px_stream *stream) {
   bool patient = checked || below(w, 2);  // if not, the library waits for pinned memory itself
   if (stream && it->event) OK(px_stream_wait_event(stream, it->event));
   if (stream && it->stream) OK(px_stream_wait_stream(stream, it->stream));
@@ -82,7 +83,7 @@ static void order(worker *w, item *it, px_stream *stream) {
   if (!stream && it->stream && patient) OK(px_stream_synchronize(it->stream));
 }
 
-static void used(worker *w, item *it, px_stream *stream) {
+static void record_use(worker *w, item *it, px_stream *stream) {
   px_release(it->stream), it->stream = NULL;
   px_release(it->event), it->event = NULL;
   if (stream && below(w, 2)) {
@@ -93,22 +94,23 @@ static void used(worker *w, item *it, px_stream *stream) {
   }
 }
 
-// Takes a new tensor, which work on the stream has filled, into a slot.
-static void keep(worker *w, px_tensor *take, int32_t base, bool counts, px_stream *stream) {
+// Puts a new tensor, written by work on the stream, into a slot. Takes ownership.
+static void store(worker *w, px_tensor *tensor_taken, int32_t base, bool counts,
+                  px_stream *stream) {
   item *it = slot(w);
-  drop(it);
-  *it = (item){take, px_tensor_numel(take), base, counts, NULL, NULL};
-  used(w, it, stream);
+  clear_item(it);
+  *it = (item){tensor_taken, px_tensor_numel(tensor_taken), base, counts, NULL, NULL};
+  record_use(w, it, stream);
   w->launched += stream != NULL;
 }
 
-// ---- what a thread may do
+// ---- actions of a thread
 
 static px_status make(worker *w) {
   int64_t length = (int64_t)(int[]){1, 3, 5}[below(w, 3)] << below(w, 17);
   px_device device = below(w, 8) ? px_cuda((int)below(w, DEVICES)) : px_cpu();
   int32_t base = (int32_t)below(w, 1 << 20);
-  px_stream *stream = choose(w, device);
+  px_stream *stream = choose_stream(w, device);
   px_tensor *made = NULL;
   bool counts = below(w, 2), from_host = below(w, 4) == 0;
   if (from_host)
@@ -121,17 +123,17 @@ static px_status make(worker *w) {
     PX_TRY(px_arange(&made, px_int(0), px_int(length), px_int(1), PX_INT32, device, false, false));
   else
     PX_TRY(px_full(&made, &length, 1, px_int(base), PX_INT32, device, false, false));
-  keep(w, made, base, counts, stream);
+  store(w, made, base, counts, stream);
   return PX_OK;
 }
 
-// Memory of many sizes comes and goes in another order; what is written must be nobody else's.
+// Allocates and frees many sizes in different orders. Written memory must be exclusive.
 static px_status churn(worker *w) {
-  enum { COUNT = 64, STRIDE = 27 };  // which has no divisor of COUNT
+  enum { COUNT = 64, STRIDE = 27 };  // coprime to COUNT
   px_device device = px_cuda((int)below(w, DEVICES));
   px_tensor *made[COUNT] = {NULL};
   px_status status = PX_OK;
-  choose(w, device);
+  choose_stream(w, device);
   for (int i = 0; i < COUNT && status == PX_OK; i++) {
     int64_t length = (int64_t)1 << below(w, 16);
     status = px_tensor_empty(&made[i], 1, &length, PX_INT32, device);
@@ -144,17 +146,17 @@ static px_status churn(worker *w) {
   return status;
 }
 
-static px_status let_go(worker *w) {
-  drop(slot(w));
+static px_status release_one(worker *w) {
+  clear_item(slot(w));
   return PX_OK;
 }
 
-// Another item that an op takes together with `a`, or `a`.
+// Returns another item usable with `a` as a second operand, or `a`.
 static item *partner(worker *w, item *a) {
   int64_t start = below(w, SLOTS);
   for (int64_t i = 0; i < SLOTS; i++) {
     item *b = &w->items[(start + i) % SLOTS];
-    if (b->tensor && b->count == a->count && px_device_equal(place(a), place(b))) return b;
+    if (b->tensor && b->count == a->count && px_device_equal(device_of(a), device_of(b))) return b;
   }
   return a;
 }
@@ -163,29 +165,29 @@ static px_status compute(worker *w) {
   item *a = slot(w);
   if (!a->tensor) return PX_OK;
   item *b = partner(w, a);
-  px_stream *stream = choose(w, place(a));
+  px_stream *stream = choose_stream(w, device_of(a));
   px_tensor *made = NULL;
-  order(w, a, stream);
-  order(w, b, stream);
+  order_after_last_use(w, a, stream);
+  order_after_last_use(w, b, stream);
   PX_TRY(px_bitwise_xor(&made, a->tensor, b->tensor));
-  used(w, a, stream);
-  used(w, b, stream);
-  keep(w, made, a->base ^ b->base, a->counts != b->counts, stream);
+  record_use(w, a, stream);
+  record_use(w, b, stream);
+  store(w, made, a->base ^ b->base, a->counts != b->counts, stream);
   return PX_OK;
 }
 
-static px_status change(worker *w) {
+static px_status add_inplace(worker *w) {
   item *a = slot(w);
   if (!a->tensor) return PX_OK;
-  px_stream *stream = choose(w, place(a));
-  order(w, a, stream);
+  px_stream *stream = choose_stream(w, device_of(a));
+  order_after_last_use(w, a, stream);
   PX_TRY(px_bitwise_not_(a->tensor));
   a->base = ~a->base;
-  used(w, a, stream);
+  record_use(w, a, stream);
   return PX_OK;
 }
 
-// The first half of a tensor, of which the whole goes.
+// Replaces a tensor by its first half.
 static px_status halve(worker *w) {
   item *a = slot(w);
   px_tensor *half = NULL;
@@ -197,47 +199,47 @@ static px_status halve(worker *w) {
   return PX_OK;
 }
 
-static px_status move(worker *w) {
+static px_status copy_to_device(worker *w) {
   item *a = slot(w);
   if (!a->tensor) return PX_OK;
   px_device to = below(w, 4) ? px_cuda((int)below(w, DEVICES)) : px_cpu();
-  px_stream *source = choose(w, place(a)), *target = source;
+  px_stream *source = choose_stream(w, device_of(a)), *target = source;
   px_tensor *made = NULL;
-  if (!px_device_equal(to, place(a))) target = choose(w, to);
-  order(w, a, source);
-  if (!source && target) order(w, a, target);
+  if (!px_device_equal(to, device_of(a))) target = choose_stream(w, to);
+  order_after_last_use(w, a, source);
+  if (!source && target) order_after_last_use(w, a, target);
   PX_TRY(px_to(&made, a->tensor, PX_DTYPE_NONE, to, below(w, 2), true));
-  used(w, a, source ? source : target);
-  keep(w, made, a->base, a->counts, target ? target : source);
+  record_use(w, a, source ? source : target);
+  store(w, made, a->base, a->counts, target ? target : source);
   return PX_OK;
 }
 
-static px_status look(worker *w) {
+static px_status compare(worker *w) {
   item *a = slot(w);
   if (!a->tensor) return PX_OK;
-  px_stream *stream = choose(w, place(a));
-  order(w, a, stream);
+  px_stream *stream = choose_stream(w, device_of(a));
+  order_after_last_use(w, a, stream);
   PX_TRY(px_tensor_read(a->tensor, w->host, (size_t)a->count * sizeof *w->host));
   for (int64_t i = 0; i < a->count; i++)
     CHECK_EQ(w->host[i], a->base ^ (a->counts ? (int32_t)i : 0));
-  used(w, a, stream);
+  record_use(w, a, stream);
   w->read++;
   return PX_OK;
 }
 
 static px_status exchange(worker *w) {
   item *a = slot(w), *box = &mailboxes[below(w, MAILBOXES)];
-  pthread_mutex_lock(&door);
+  pthread_mutex_lock(&mailbox_lock);
   item got = *box;
   *box = *a;
   *a = got;
-  pthread_mutex_unlock(&door);
+  pthread_mutex_unlock(&mailbox_lock);
   return PX_OK;
 }
 
-static px_status mark(worker *w) {
+static px_status record_stream(worker *w) {
   item *a = slot(w);
-  if (!a->tensor || place(a).type == PX_CPU) return PX_OK;
+  if (!a->tensor || device_of(a).type == PX_CPU) return PX_OK;
   return px_tensor_record_stream(a->tensor, shared[below(w, DEVICES)][below(w, 2)]);
 }
 
@@ -247,7 +249,7 @@ static px_status give_address(worker *w) {
   return PX_OK;
 }
 
-static px_status renew(worker *w) {
+static px_status replace_stream(worker *w) {
   int device = (int)below(w, DEVICES);
   px_stream *made = NULL;
   PX_TRY(px_stream_new(&made, px_cuda(device), -(int)below(w, 2)));
@@ -257,11 +259,11 @@ static px_status renew(worker *w) {
   return PX_OK;
 }
 
-static void rest(void *argument) { usleep((useconds_t)(uintptr_t)argument); }
+static void sleep_us(void *argument) { usleep((useconds_t)(uintptr_t)argument); }
 
 static px_status stall(worker *w) {
   px_device device = px_cuda((int)below(w, DEVICES));
-  return px_stream_host_call(choose(w, device), rest, (void *)(uintptr_t)below(w, 300));
+  return px_stream_host_call(choose_stream(w, device), sleep_us, (void *)(uintptr_t)below(w, 300));
 }
 
 static px_status clear(worker *w) {
@@ -269,14 +271,17 @@ static px_status clear(worker *w) {
   return px_memory_empty_cache();
 }
 
-static px_status settle(worker *w) { return px_device_synchronize((int)below(w, DEVICES)); }
+static px_status synchronize_one(worker *w) {
+  return px_device_synchronize((int)below(w, DEVICES));
+}
 
 static const struct {
   int weight;
   px_status (*act)(worker *w);
-} actions[] = {{24, make}, {16, let_go}, {24, compute},  {12, change}, {4, halve},
-               {16, move}, {14, look},   {10, exchange}, {4, mark},    {2, give_address},
-               {2, renew}, {3, stall},   {1, clear},     {1, settle},  {6, churn}};
+} actions[] = {{24, make},         {16, release_one},    {24, compute},       {12, add_inplace},
+               {4, halve},         {16, copy_to_device}, {14, compare},       {10, exchange},
+               {4, record_stream}, {2, give_address},    {2, replace_stream}, {3, stall},
+               {1, clear},         {1, synchronize_one}, {6, churn}};
 
 static px_status act(worker *w) {
   int64_t total = 0;
@@ -291,19 +296,19 @@ static px_status act(worker *w) {
 static void *work(void *argument) {
   worker *w = argument;
   for (int d = 0; d < DEVICES; d++) OK(px_stream_new(&w->own[d], px_cuda(d), 0));
-  while (now() < end || w->read < 2) {  // a slow machine may take long to do something
+  while (now() < deadline || w->read < 2) {  // a slow machine may need long for the first actions
     px_status status = act(w);
     if (status == PX_OUT_OF_MEMORY)
-      for (int i = 0; i < SLOTS / 2; i++) drop(slot(w));
+      for (int i = 0; i < SLOTS / 2; i++) clear_item(slot(w));
     else
       OK(status);
   }
-  for (int i = 0; i < SLOTS; i++) drop(&w->items[i]);
+  for (int i = 0; i < SLOTS; i++) clear_item(&w->items[i]);
   for (int d = 0; d < DEVICES; d++) px_release(w->own[d]);
   return NULL;
 }
 
-static int64_t held(void) {
+static int64_t allocated_bytes(void) {
   int64_t bytes = 0;
   for (int d = 0; d < DEVICES; d++) bytes += px_memory_allocated(d);
   return bytes;
@@ -326,7 +331,7 @@ static void stress(void) {
   simulate(DEVICES);
   px_race_enable(checked, false);
   for (int i = 0; i < DEVICES * 2; i++) OK(px_stream_new(&shared[i / 2][i % 2], px_cuda(i / 2), 0));
-  end = now() + (seconds ? atof(seconds) : 1);
+  deadline = now() + (seconds ? atof(seconds) : 1);
   for (uint64_t i = 0; i < THREADS; i++) {
     workers[i].state = (seed ? strtoull(seed, NULL, 10) : 1) * THREADS + i;
     CHECK(workers[i].host = calloc(LONGEST, sizeof(int32_t)));
@@ -338,35 +343,35 @@ static void stress(void) {
     read += workers[i].read;
     launched += workers[i].launched;
   }
-  for (int i = 0; i < MAILBOXES; i++) drop(&mailboxes[i]);
+  for (int i = 0; i < MAILBOXES; i++) clear_item(&mailboxes[i]);
   for (int i = 0; i < DEVICES * 2; i++) px_release(shared[i / 2][i % 2]);
   CHECK(read > THREADS);
-  CHECK_EQ(held(), 0);
+  CHECK_EQ(allocated_bytes(), 0);
   if (px_race_count()) fprintf(stderr, "%s\n", px_race_report(0));
   CHECK_EQ(px_race_count(), 0);
   count_allocations();
   tally("launches", launched);
 }
 
-PX_TEST(threads_find_what_was_left) { stress(); }
+PX_TEST(threads_read_correct_contents) { stress(); }
 
-PX_TEST(threads_find_what_was_left_when_streams_are_late) {
+PX_TEST(threads_read_correct_contents_with_delayed_streams) {
   setenv("PHLOX_SIM_DELAY", "100", 1);
   setenv("PHLOX_SIM_POISON", "1", 1);
   stress();
 }
 
-PX_TEST(threads_find_what_was_left_in_little_memory) {
+PX_TEST(threads_read_correct_contents_with_little_memory) {
   setenv("PHLOX_SIM_MEMORY", "24M", 1);
   stress();
 }
 
-PX_TEST(threads_find_what_was_left_in_any_schedule) {
+PX_TEST(threads_read_correct_contents_in_schedule_mode) {
   setenv("PHLOX_SIM_MODE", "schedule", 1);
   stress();
 }
 
-PX_TEST(threads_that_wait_have_no_race) {
+PX_TEST(waiting_threads_have_no_race) {
   checked = true;
   stress();
 }

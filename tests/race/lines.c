@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports name lines in C programs: both lines of a race, and of a kernel's fault the line that
-// launched it, also where the library's own threads did: replicas, and backward over two devices.
+// Source lines in reports of C programs: both lines of a race, and the launching line of a faulting
+// kernel. Also for launches from the library's threads: replicas, and backward over two devices.
 #include "devices.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static px_device home, other;
 
-// Where races are looked for, one thread runs all: they are found, and do not happen.
+// Tests of races run all work on one thread: races are reported but do not happen.
 static void with_devices(bool checks) {
   setenv("PHLOX_SIM_MODE", checks ? "schedule" : "threads", 1);
   simulate(2);
@@ -21,15 +21,15 @@ static px_tensor *ones(px_device device) {
   return made;
 }
 
-static void settle(void) {
+static void synchronize_and_clear(void) {
   OK(px_device_synchronize(0));
   OK(px_device_synchronize(1));
 }
 
-// ---- races: two steps, of which the second comes unordered behind the first
+// ---- races: pairs of steps, the second unordered after the first
 
-// What the steps work on: x and y at home, z on the other device, `host` page-locked, w a weight
-// with a gradient, `loss` of w and x, an optimizer of w.
+// The objects of the steps: x and y on `home`, z on the other device, `host` page-locked, w a
+// weight with a gradient, `loss` of w and x, and an optimizer of w.
 typedef struct scene {
   px_tensor *x, *y, *z, *host, *w, *loss;
   px_optimizer *optimizer;
@@ -47,7 +47,7 @@ static void scene_begin(scene *s) {
   px_site_set(NULL, 0);
   OK(px_optimizer_new(&s->optimizer, "SGD"));
   OK(px_optimizer_add(s->optimizer, &s->w, 1));
-  settle();
+  synchronize_and_clear();
 }
 
 static void scene_end(scene *s) {
@@ -57,7 +57,7 @@ static void scene_end(scene *s) {
 }
 
 static px_status write_x(scene *s) { return px_fill_(s->x, px_float(2)); }
-// Without the graph's notice.
+// Hidden from autograd.
 static px_status write_hidden(scene *s) {
   PX_SCOPED(px_tensor) alias = NULL;
   PX_TRY(px_tensor_alias(&alias, s->x));
@@ -104,9 +104,9 @@ typedef px_status (*act)(scene *);
 static const struct {
   const char *name;
   act first, second;
-  bool is_late;       // the second is on a side stream, else the first
-  const char *words;  // the report's of the first
-  bool graph;         // names the forward call
+  bool is_late;       // the second step is on a side stream, otherwise the first
+  const char *words;  // expected words of the report about the first
+  bool graph;         // the report names the forward call
 } rows[] = {
     {"a sum of what is written", write_x, sum_x, true, "fill wrote", false},
     {"a write of what is summed", sum_x, write_x, true, "sum read", false},
@@ -128,21 +128,21 @@ static const struct {
     {"a gather", write_z, gather, false, "fill wrote", false},
     {"a sum across devices", write_z, reduce, false, "fill wrote", false}};
 
-static void aside(act a, scene *s, bool is_aside) {
-  for (int i = 0; i < 2 && is_aside; i++) {
+static void run_step(act a, scene *s, bool on_side) {
+  for (int i = 0; i < 2 && on_side; i++) {
     PX_SCOPED(px_stream) side = NULL;
     OK(px_stream_new(&side, px_cuda(i), 0));
     OK(px_stream_set_current(side));
   }
   OK(a(s));
-  for (int i = 0; i < 2 && is_aside; i++) {
+  for (int i = 0; i < 2 && on_side; i++) {
     px_stream *usual;
     OK(px_stream_default(&usual, px_cuda(i)));
     OK(px_stream_set_current(usual));
   }
 }
 
-static void names(const char *report, const char *words, bool expected) {
+static void check_report(const char *report, const char *words, bool expected) {
   bool found = report && strstr(report, words);
   if (expected && !found) fprintf(stderr, "no %s in %s\n", words, report ? report : "nothing");
   CHECK(!expected || found);
@@ -156,22 +156,22 @@ PX_TEST(both_lines_of_a_race_are_named) {
     scene_begin(&s);
     px_race_clear();
     px_site_set("first.c", 3);
-    aside(rows[i].first, &s, !late && !host);
+    run_step(rows[i].first, &s, !late && !host);
     px_site_set("second.c", 5);
-    aside(rows[i].second, &s, late);
+    run_step(rows[i].second, &s, late);
     px_site_set(NULL, 0);
     const char *report = px_race_report(0);
     fprintf(stderr, "%s\n", rows[i].name);
-    names(report, " at first.c:3", true);
-    names(report, " at second.c:5", true);
-    names(report, rows[i].words, true);
-    names(report, " of forward.c:2", rows[i].graph);
-    settle();
+    check_report(report, " at first.c:3", true);
+    check_report(report, " at second.c:5", true);
+    check_report(report, rows[i].words, true);
+    check_report(report, " of forward.c:2", rows[i].graph);
+    synchronize_and_clear();
     scene_end(&s);
   }
 }
 
-PX_TEST(a_host_may_read_what_a_copy_reads) {
+PX_TEST(a_host_read_does_not_race_with_a_copys_read) {
   with_devices(true);
   scene s;
   px_scalar first;
@@ -185,19 +185,19 @@ PX_TEST(a_host_may_read_what_a_copy_reads) {
   OK(px_tensor_item(&first, number));
   OK(sum_host(&s));
   CHECK_EQ(px_race_count(), 0);
-  settle();
+  synchronize_and_clear();
   scene_end(&s);
 }
 
-// Each in place, which reads as well.
-PX_TEST(each_of_many_writes_of_pieces_is_remembered) {
+// All writes are in place, so each is also a read.
+PX_TEST(many_partial_writes_are_all_tracked) {
   enum { PIECES = 1000 };
   with_devices(true);
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_stream) side = NULL;
   px_tensor *pieces[PIECES];
   OK(px_ones(&whole, (int64_t[]){PIECES}, 1, PX_FLOAT32, home, false, false));
-  settle();
+  synchronize_and_clear();
   for (int i = 0; i < PIECES; i++) {
     OK(px_narrow(&pieces[i], whole, 0, i, 1));
     OK(px_add_(pieces[i], pieces[i], px_int(1)));
@@ -215,15 +215,15 @@ PX_TEST(each_of_many_writes_of_pieces_is_remembered) {
     CHECK(strstr(px_race_report(0), "add wrote"));
     px_race_clear();
   }
-  settle();
+  synchronize_and_clear();
   for (int i = 0; i < PIECES; i++) px_release(pieces[i]);
 }
 
-// ---- faults of kernels
+// ---- kernel faults
 
-// Makes one kernel of `run` after the other fail, until none is left, and checks what the error
-// says behind "launched". Returns how many there were.
-static int fail_each_kernel(px_status (*run)(void *), void *context, const char *said) {
+// Fails each kernel of `run` in turn and checks the error text after "launched". Returns the number
+// of kernels.
+static int fail_each_kernel(px_status (*run)(void *), void *context, const char *launch_text) {
   for (int n = 1;; n++) {
     OK(px_fault_arm("kernel", n, false));
     px_status status = run(context);
@@ -233,9 +233,9 @@ static int fail_each_kernel(px_status (*run)(void *), void *context, const char 
     for (int i = 0; i < 2 && status == PX_OK; i++) status = px_device_synchronize(i);
     CHECK_EQ(status, hit ? PX_ACCELERATOR : PX_OK);
     if (!hit) return n - 1;
-    names(px_error_last()->message, "a kernel failed (injected)\nIt was reported by ", true);
-    names(px_error_last()->message, said, true);
-    settle();
+    check_report(px_error_last()->message, "a kernel failed (injected)\nIt was reported by ", true);
+    check_report(px_error_last()->message, launch_text, true);
+    synchronize_and_clear();
   }
 }
 
@@ -264,7 +264,7 @@ static void pass_begin(pass *p) {
 }
 static void pass_end(pass *p) { px_release(p->net), px_release(p->x), px_release(p->y); }
 
-PX_TEST(a_fault_in_a_replica_names_the_line_of_the_pass) {
+PX_TEST(a_fault_in_a_replica_names_the_line_of_the_forward_call) {
   with_devices(false);
   pass p;
   pass_begin(&p);
@@ -272,13 +272,13 @@ PX_TEST(a_fault_in_a_replica_names_the_line_of_the_pass) {
   pass_end(&p);
 }
 
-PX_TEST(a_fault_in_its_backward_names_node_and_both_lines) {
+PX_TEST(a_fault_in_replica_backward_names_node_and_both_lines) {
   with_devices(false);
   pass p;
   pass_begin(&p);
   OK(forward_of(&p));
   px_site_set(NULL, 0);
-  settle();
+  synchronize_and_clear();
   CHECK(fail_each_kernel(backward_of, &p, ", launched at back.c:12 in ") >= 4);
   CHECK(fail_each_kernel(backward_of, &p, " of pass.c:11") >= 4);
   pass_end(&p);
@@ -289,8 +289,8 @@ static px_status double_back(px_tensor **inputs, int input_count, px_tensor *con
   return px_add(&inputs[0], outputs[0], outputs[0], px_int(1));
 }
 
-// The name of a function is the program's, which may have dropped it when the fault is found.
-PX_TEST(a_fault_in_a_function_of_the_program_names_it) {
+// The function's name is user memory that may be freed before the fault is found.
+PX_TEST(a_fault_in_a_custom_function_names_it) {
   with_devices(false);
   PX_SCOPED(px_tensor) x = ones(home);
   px_tensor *y = NULL;
@@ -304,7 +304,7 @@ PX_TEST(a_fault_in_a_function_of_the_program_names_it) {
   OK(px_function_record(&function, NULL, 1, &x, 1, &y));
   memset(name, 'x', sizeof name - 1);
   PX_SCOPED(px_tensor) seed = ones(home);
-  settle();
+  synchronize_and_clear();
   OK(px_fault_arm("kernel", 1, false));
   px_site_set("back.c", 12);
   OK(px_backward(1, &y, &seed, false, false));
@@ -315,7 +315,7 @@ PX_TEST(a_fault_in_a_function_of_the_program_names_it) {
         "launched at back.c:12 in DoubleBackward of forward.c:2");
 }
 
-PX_TEST(a_line_that_was_lent_is_given_back) {
+PX_TEST(a_borrowed_site_is_restored) {
   px_site own;
   px_site before = px_site_lend((px_site){.file = "lent.c", .line = 4});
   CHECK(!before.file);
@@ -331,7 +331,7 @@ PX_TEST(a_line_that_was_lent_is_given_back) {
   CHECK(!own.file);
 }
 
-PX_TEST(the_node_that_runs_is_set_and_given_back) {
+PX_TEST(the_running_node_is_set_and_restored) {
   with_devices(false);
   px_backward_site node = {"MyBackward", {.file = "forward.c", .line = 2}};
   px_backward_site before = px_site_set_backward(node);
@@ -345,7 +345,7 @@ PX_TEST(the_node_that_runs_is_set_and_given_back) {
   FAILS(px_device_synchronize(0), PX_ACCELERATOR, ", launched in MyBackward of forward.c:2");
 }
 
-PX_TEST(what_a_launch_has_made_knows_its_line) {
+PX_TEST(a_tensor_records_the_line_of_its_launch) {
   with_devices(false);
   px_site_set("first.c", 3);
   PX_SCOPED(px_tensor) x = ones(home);

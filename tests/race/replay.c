@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of a race says with which settings of the simulator the wrong number appears, and with
-// them it does. Each race runs in processes of its own: once with the checker, and once with what
-// the report says.
+// A race report names simulator settings that reproduce the wrong result. Each race runs in two
+// processes: with the checker, and with the reported settings.
 
-// Its streams race on purpose.
+// The streams race on purpose.
 #define TSAN_DEFAULTS "report_bugs=0:atexit_sleep_ms=20"
 #include "devices.h"
 
@@ -23,16 +22,16 @@ static void add_on(px_stream *stream, px_tensor *to, px_tensor *from) {
   OK(px_add_(to, from, px_int(1)));
 }
 
-// ---- races, each with the number that y[0] should be
-static void read_behind_a_write(scene *s) {
+// ---- races, each with the expected y[0]
+static void read_after_write(scene *s) {
   fill_on(s->home, s->x, 5);
   add_on(s->side, s->y, s->x);
 }
-static void write_behind_a_read(scene *s) {
+static void write_after_read(scene *s) {
   add_on(s->side, s->y, s->x);
   fill_on(s->home, s->x, 5);
 }
-static void write_behind_a_write(scene *s) {
+static void write_after_write(scene *s) {
   fill_on(s->side, s->y, 1);
   fill_on(s->home, s->y, 2);
 }
@@ -53,9 +52,9 @@ static void write_through_dlpack(scene *s) {
 static const struct {
   void (*run)(scene *s);
   float right;
-} races[] = {{read_behind_a_write, 5},
-             {write_behind_a_read, 0},
-             {write_behind_a_write, 2},
+} races[] = {{read_after_write, 5},
+             {write_after_read, 0},
+             {write_after_write, 2},
              {write_through_an_alias, 5},
              {write_through_dlpack, 5}};
 enum { RACES = sizeof races / sizeof *races };
@@ -82,7 +81,7 @@ static float result(int i) {
   return numbers[0];
 }
 
-// The number of the stream that the report says; -1: it says none.
+// Returns the starved stream of the report, or -1 if there is none.
 static int starved(int i) {
   px_race_enable(1, false);
   (void)result(i);
@@ -90,8 +89,8 @@ static int starved(int i) {
   return at ? atoi(at + strlen("PHLOX_SIM_STARVE=")) : -1;
 }
 
-// What a process of its own comes to, which runs a race with a stream starved (-1: none).
-static int apart(int i, int stream, bool checks) {
+// Runs a race in a child process with a stream starved (-1: none). Returns its result.
+static int run_race(int i, int stream, bool checks) {
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
@@ -108,12 +107,12 @@ static int apart(int i, int stream, bool checks) {
   return WEXITSTATUS(status);
 }
 
-PX_TEST(the_wrong_number_appears_with_what_the_report_says) {
+PX_TEST(the_reported_settings_reproduce_the_race) {
   for (int i = 0; i < RACES; i++) {
-    int stream = apart(i, -1, true);
+    int stream = run_race(i, -1, true);
     CHECK(stream == 0 || stream == 1);
-    CHECK(apart(i, stream, false) != (int)races[i].right);
-    CHECK_EQ(apart(i, !stream, false), (int)races[i].right);  // the order that was meant
+    CHECK(run_race(i, stream, false) != (int)races[i].right);
+    CHECK_EQ(run_race(i, !stream, false), (int)races[i].right);  // the intended order
   }
   tally("races", RACES);
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated streams are threads that nothing orders but what orders streams: ThreadSanitizer
-// itself sees the documents' incorrect example (a sum on a side stream of what the default stream
-// fills) as a data race, and the corrected one as none. Skipped where the build has no
-// ThreadSanitizer.
+// Simulated streams are threads, synchronized only as the streams are ordered. Therefore
+// ThreadSanitizer itself reports the documentation's incorrect example (a side stream sums a tensor
+// during its fill on the default stream) as a data race, and accepts the corrected one. Skipped in
+// builds without ThreadSanitizer.
 
-// The first race ends the process: each of the million elements is one.
+// The first race ends the process, since each of the million elements is one.
 #define TSAN_DEFAULTS "halt_on_error=1:history_size=7"
 #include "devices.h"
 
-enum { FOUND = 66 };  // the exit status of a process in which ThreadSanitizer found a race
+enum { FOUND = 66 };  // exit status of a process with a reported race
 
-static void sum_aside(bool wait) {
+static void sum_on_side_stream(bool wait) {
   PX_SCOPED(px_stream) side = NULL;
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
@@ -27,23 +27,23 @@ static void sum_aside(bool wait) {
   OK(px_tensor_item(&number, b));
 }
 
-// The exit status of a process that ran the example, and what it wrote to stderr.
-static int status_of(bool wait, char *report, size_t room) {
+// Runs the example in a child with its stderr in `report`. Returns the exit status.
+static int status_of(bool wait, char *report, size_t capacity) {
   int ends[2], status = 0;
   CHECK(pipe(ends) == 0);
   pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    sum_aside(wait);
+    sum_on_side_stream(wait);
     exit(0);
   }
   close(ends[1]);
   size_t filled = 0;
   char rest[4096];
   for (;;) {
-    bool full = filled + 1 == room;
-    ssize_t n =
-        full ? read(ends[0], rest, sizeof rest) : read(ends[0], report + filled, room - 1 - filled);
+    bool full = filled + 1 == capacity;
+    ssize_t n = full ? read(ends[0], rest, sizeof rest)
+                     : read(ends[0], report + filled, capacity - 1 - filled);
     if (n <= 0) break;
     if (!full) filled += (size_t)n;
   }
@@ -62,7 +62,8 @@ static int status_of(bool wait, char *report, size_t room) {
 PX_TEST(a_missing_wait_is_a_data_race) {
   NEEDS_SANITIZER();
   char report[16384];
-  // It sees what overlaps; on a loaded machine one thread may be through before the other begins.
+  // It reports accesses that overlap in time. On a loaded machine one thread may finish before the
+  // other begins.
   int status = 0;
   for (int tries = 0; tries < 10 && status == 0; tries++)
     status = status_of(false, report, sizeof report);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs over several devices and streams: nodes run on the calling thread, or on their device's
-// worker where the graph has several devices, on the stream of the forward op, and the caller's
-// current stream is ordered behind what backward wrote. The race checker is on: an edge that the
-// engine forgets is an error here. Simulated devices.
+// Graphs over several devices and streams. Nodes run on the calling thread, or on their device's
+// worker if the graph spans several devices, on the stream of the forward op. The caller's current
+// stream is ordered after the writes of backward. The race checker is on, so a missing dependency
+// is an error. Simulated devices.
 #include <pthread.h>
 
 #include "autograd_helpers.h"
@@ -29,11 +29,11 @@ static px_tensor *on(int device, px_tensor *t) {
   return moved;
 }
 
-// A leaf that was made on the device.
+// A leaf created on the device.
 #define LEAF_ON(device, ...) needing_grad(moved_to(device, VECTOR(__VA_ARGS__)))
-static px_tensor *moved_to(int device, px_tensor *taken) {
-  px_tensor *moved = on(device, taken);
-  px_release(taken);
+static px_tensor *moved_to(int device, px_tensor *source) {
+  px_tensor *moved = on(device, source);
+  px_release(source);
   return moved;
 }
 
@@ -43,7 +43,7 @@ static px_stream *current(int device) {
   return stream;
 }
 
-PX_TEST(a_leaf_on_a_device) {
+PX_TEST(gradients_of_a_device_leaf_are_on_the_device) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF_ON(0, 2, 3), *y = NULL;
   OK(px_mul(&y, x, x));
@@ -52,7 +52,7 @@ PX_TEST(a_leaf_on_a_device) {
   CHECK_NEAR(at(px_tensor_grad(x), 1), 6, 0);
 }
 
-PX_TEST(the_gradients_of_a_layer_are_not_copied) {
+PX_TEST(gradients_of_a_layer_are_not_copied) {
   open_devices();
   PX_SCOPED(px_tensor) input = VECTOR(1, 2, 3), *x = NULL, *y = NULL;
   PX_SCOPED(px_tensor)
@@ -82,7 +82,7 @@ PX_TEST(a_graph_over_three_devices) {
   CHECK_NEAR(at(px_tensor_grad(x), 1), 108, 0);
 }
 
-PX_TEST(two_devices_meet_in_a_leaf) {
+PX_TEST(gradients_of_two_devices_accumulate_in_a_leaf) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *a = NULL, *b = NULL, *sum = NULL;
   PX_SCOPED(px_tensor) first = on(0, x), *second = on(1, x);
@@ -98,16 +98,16 @@ PX_TEST(backward_of_a_side_stream_is_ordered) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF_ON(0, 2, 3), *y = NULL, *z = NULL, *plus = NULL;
   PX_SCOPED(px_stream) side = NULL;
-  px_stream *ambient = current(0);
+  px_stream *callers_stream = current(0);
   OK(px_stream_new(&side, px_cuda(0), 0));
-  OK(px_stream_wait_stream(side, ambient));
+  OK(px_stream_wait_stream(side, callers_stream));
   OK(px_stream_set_current(side));
   OK(px_mul(&y, x, x));
-  OK(px_stream_set_current(ambient));
-  OK(px_stream_wait_stream(ambient, side));
+  OK(px_stream_set_current(callers_stream));
+  OK(px_stream_wait_stream(callers_stream, side));
   OK(px_mul(&z, y, x));
   back(z);
-  OK(px_add(&plus, px_tensor_grad(x), x, px_int(1)));  // on the ambient stream
+  OK(px_add(&plus, px_tensor_grad(x), x, px_int(1)));  // on the caller's current stream
   CHECK_NEAR(at(plus, 0), 14, 0);
   CHECK_EQ(px_race_count(), 0);
 }
@@ -117,22 +117,22 @@ static px_status note_stream(px_tensor **out, px_tensor *grad, void *context) {
   return PX_OK;
 }
 
-PX_TEST(a_hook_sees_the_stream_of_the_forward_op) {
+PX_TEST(a_hook_runs_on_the_stream_of_the_forward_op) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF_ON(0, 2), *y = NULL;
   PX_SCOPED(px_stream) side = NULL;
-  px_stream *ambient = current(0), *seen = NULL;
+  px_stream *callers_stream = current(0), *seen = NULL;
   int64_t id;
   OK(px_stream_new(&side, px_cuda(0), 0));
-  OK(px_stream_wait_stream(side, ambient));
+  OK(px_stream_wait_stream(side, callers_stream));
   OK(px_stream_set_current(side));
   OK(px_mul(&y, x, x));
   OK(px_tensor_add_hook(&id, y, note_stream, &seen, NULL));
-  OK(px_stream_set_current(ambient));
-  OK(px_stream_wait_stream(ambient, side));
+  OK(px_stream_set_current(callers_stream));
+  OK(px_stream_wait_stream(callers_stream, side));
   back(y);
   CHECK(seen == side);
-  CHECK(current(0) == ambient);
+  CHECK(current(0) == callers_stream);
 }
 
 static px_status note_thread(px_tensor **out, px_tensor *grad, void *context) {
@@ -140,7 +140,7 @@ static px_status note_thread(px_tensor **out, px_tensor *grad, void *context) {
   return PX_OK;
 }
 
-// The thread that runs the node which made `t`, in a backward call of `root`.
+// Returns the thread that runs the node of `t` in a backward call from `root`.
 static pthread_t thread_of(px_tensor *t, px_tensor *root) {
   pthread_t seen = 0;
   int64_t id;
@@ -151,15 +151,15 @@ static pthread_t thread_of(px_tensor *t, px_tensor *root) {
 
 PX_TEST(a_graph_of_one_device_runs_on_the_calling_thread) {
   open_devices();
-  PX_SCOPED(px_tensor) x = LEAF(2), *there = on(1, x), *y = NULL;
-  OK(px_mul(&y, there, there));
+  PX_SCOPED(px_tensor) x = LEAF(2), *on_peer = on(1, x), *y = NULL;
+  OK(px_mul(&y, on_peer, on_peer));
   CHECK(pthread_equal(thread_of(y, y), pthread_self()));
 }
 
 PX_TEST(a_graph_of_two_devices_runs_on_their_workers) {
   open_devices();
-  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2), *there = on(1, x), *y = NULL;
-  OK(px_mul(&y, there, there));
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2), *on_peer = on(1, x), *y = NULL;
+  OK(px_mul(&y, on_peer, on_peer));
   CHECK(!pthread_equal(thread_of(y, y), pthread_self()));
 }
 
@@ -168,7 +168,7 @@ static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, in
   PX_FAIL(PX_VALUE, "not on this device");
 }
 
-PX_TEST(backward_leaves_the_callers_device_and_stream) {
+PX_TEST(backward_restores_the_callers_device_and_stream) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF_ON(1, 2), *y = NULL, *bad = NULL;
   PX_SCOPED(px_stream) side = NULL, *mine = NULL;
@@ -188,7 +188,7 @@ PX_TEST(backward_leaves_the_callers_device_and_stream) {
   CHECK_EQ(px_device_peek(), 0);
 }
 
-PX_TEST(an_error_on_a_worker_is_the_callers) {
+PX_TEST(an_error_on_a_worker_is_returned_to_the_caller) {
   open_devices();
   const px_function bad = {"BadBackward", failing, NULL, NULL};
   PX_SCOPED(px_tensor) leaf = LEAF_ON(0, 1), *x = on(1, leaf), *y = NULL;
@@ -197,7 +197,7 @@ PX_TEST(an_error_on_a_worker_is_the_callers) {
   FAILS(px_backward(1, &y, NULL, false, false), PX_VALUE, "not on this device");
   px_release(PX_MOVE(y));
   OK(px_mul(&y, x, x));
-  back(y);  // the worker lives
+  back(y);  // the worker still runs
   CHECK_NEAR(at(px_tensor_grad(leaf), 0), 2, 0);
 }
 
@@ -260,7 +260,7 @@ static void *replica(void *leaf) {
 
 PX_TEST(replicas_in_threads_share_a_leaf) {
   open_devices();
-  px_race_enable(0, false);  // the threads do not order themselves
+  px_race_enable(0, false);  // the threads are not ordered with each other
   PX_SCOPED(px_tensor) x = LEAF(1);
   pthread_t threads[4];
   for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, replica, x);
@@ -268,7 +268,7 @@ PX_TEST(replicas_in_threads_share_a_leaf) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 80, 0);
 }
 
-PX_TEST(a_grad_of_another_device_may_not_be_assigned) {
+PX_TEST(a_grad_of_another_device_cannot_be_assigned) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF_ON(0, 1, 2), *g = VECTOR(1, 2);
   FAILS(px_tensor_set_grad(x, g), PX_RUNTIME,

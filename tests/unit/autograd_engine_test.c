@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: depth, order, hooks, functions of users, nested and concurrent calls.
+// The engine: depth, order, hooks, custom functions, nested and concurrent calls.
 #include <pthread.h>
 #include <time.h>
 
 #include "autograd_helpers.h"
 #include "phlox/extend.h"
 
-// Processor time, so that other programs on the machine do not matter.
+// CPU time, so that other programs on the machine do not matter.
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// ---- functions of users
+// ---- custom functions
 
 typedef struct twice {
   int calls, released, dropped;
@@ -28,7 +28,7 @@ static void count_release(void *context) { ((twice *)context)->released++; }
 static void count_drop(void *context) { ((twice *)context)->dropped++; }
 static const px_function doubling = {"TwiceBackward", double_it, count_release, NULL};
 
-// A tensor with x's value whose gradient for x is doubled.
+// Returns a tensor with the value of x, and a gradient for x that is doubled.
 static px_tensor *apply_twice(const px_function *function, twice *context, px_tensor *x) {
   px_tensor *y = NULL;
   OK(px_tensor_detach(&y, x));
@@ -36,7 +36,7 @@ static px_tensor *apply_twice(const px_function *function, twice *context, px_te
   return y;
 }
 
-PX_TEST(a_function_of_the_user) {
+PX_TEST(custom_functions_compute_gradients) {
   twice t = {0};
   PX_SCOPED(px_tensor) x = LEAF(3), *y = apply_twice(&doubling, &t, x);
   CHECK_TEXT(maker(y), "TwiceBackward");
@@ -48,42 +48,42 @@ PX_TEST(a_function_of_the_user) {
   CHECK_EQ(t.released, 1);
 }
 
-static int64_t turn;
-static px_status note_turn(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
-                           void *context) {
-  *(int64_t *)context = ++turn;
+static int64_t sequence;
+static px_status note_order(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                            void *context) {
+  *(int64_t *)context = ++sequence;
   in[0] = px_retain(out[0]);
   return PX_OK;
 }
 
-PX_TEST(a_node_that_is_to_run_soon_comes_before_later_ones_that_are_ready) {
-  static const px_function noting = {"NotingBackward", note_turn, NULL, NULL};
-  int64_t turns[2] = {0};
+PX_TEST(a_prioritised_node_runs_before_later_ready_nodes) {
+  static const px_function noting = {"NotingBackward", note_order, NULL, NULL};
+  int64_t orders[2] = {0};
   PX_SCOPED(px_tensor) x = LEAF(3), *sum = NULL;
   px_tensor *y[2] = {NULL};
   for (int i = 0; i < 2; i++) {
     OK(px_tensor_detach(&y[i], x));
-    OK(px_function_record(&noting, &turns[i], 1, &x, 1, &y[i]));
+    OK(px_function_record(&noting, &orders[i], 1, &x, 1, &y[i]));
   }
   OK(px_add(&sum, y[0], y[1], px_int(1)));
   OK(px_backward(1, &sum, NULL, true, false));
-  CHECK(turns[1] < turns[0]);  // the later one
+  CHECK(orders[1] < orders[0]);  // the later one
   px_node *first = NULL;
   OK(px_tensor_grad_fn(&first, y[0]));
   px_node_prioritize(first);
   OK(px_backward(1, &sum, NULL, false, false));
-  CHECK(turns[0] < turns[1]);
+  CHECK(orders[0] < orders[1]);
   for (int i = 0; i < 2; i++) px_release(y[i]);
 }
 
-PX_TEST(a_function_that_is_not_recorded_is_released) {
+PX_TEST(an_unrecorded_function_is_released) {
   twice t = {0};
   PX_SCOPED(px_tensor) x = VECTOR(3), *y = apply_twice(&doubling, &t, x);
   CHECK_EQ(t.released, 1);
   CHECK(!px_tensor_requires_grad(y));
 }
 
-PX_TEST(a_function_drops_what_it_saved) {
+PX_TEST(a_function_drops_its_saved_tensors) {
   const px_function saving = {"SavingBackward", double_it, count_release, count_drop};
   twice t = {0};
   PX_SCOPED(px_tensor) x = LEAF(3), *y = apply_twice(&saving, &t, x);
@@ -113,7 +113,7 @@ static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, in
   PX_FAIL(PX_VALUE, "no gradient today");
 }
 
-PX_TEST(an_error_in_backward_is_the_callers) {
+PX_TEST(an_error_in_backward_is_returned_to_the_caller) {
   const px_function bad = {"BadBackward", failing, NULL, NULL};
   PX_SCOPED(px_tensor) x = LEAF(1), *y = apply_twice(&bad, NULL, x);
   FAILS(px_backward(1, &y, NULL, false, false), PX_VALUE, "no gradient today");
@@ -134,18 +134,18 @@ PX_TEST(saved_tensors_of_functions_are_checked) {
         "version 0 instead.");
 }
 
-// ---- hooks for saved tensors: they keep the negative, and count
+// ---- hooks for saved tensors: they pack the negative and count calls
 typedef struct packing {
   int packed, unpacked, left, released;
-  bool bends;  // gives a tensor of another shape
+  bool changes_shape;  // unpacks to another shape
 } packing;
-typedef struct parcel {
+typedef struct packed_tensor {
   packing *of;
   px_tensor *negative;
-} parcel;
+} packed_tensor;
 
 static px_status pack_negative(void **out, px_tensor *t, void *context) {
-  parcel *made = NULL;
+  packed_tensor *made = NULL;
   PX_TRY(px_alloc((void **)&made, sizeof *made));
   made->of = context;
   px_status status = px_neg(&made->negative, t);
@@ -162,12 +162,12 @@ static px_status pack_negative(void **out, px_tensor *t, void *context) {
 static px_status unpack_negative(px_tensor **out, void *packed, void *context) {
   packing *p = context;
   p->unpacked++;
-  if (p->bends) return px_unsqueeze(out, ((parcel *)packed)->negative, 0);
-  return px_neg(out, ((parcel *)packed)->negative);
+  if (p->changes_shape) return px_unsqueeze(out, ((packed_tensor *)packed)->negative, 0);
+  return px_neg(out, ((packed_tensor *)packed)->negative);
 }
 
-static void drop_parcel(void *packed) {
-  parcel *p = packed;
+static void release_packed(void *packed) {
+  packed_tensor *p = packed;
   p->of->left--;
   px_release(p->negative);
   px_free(p);
@@ -175,9 +175,10 @@ static void drop_parcel(void *packed) {
 
 static void end_packing(void *context) { ((packing *)context)->released++; }
 
-static const px_saved_hooks negatives = {pack_negative, unpack_negative, drop_parcel, end_packing};
+static const px_saved_hooks negatives = {pack_negative, unpack_negative, release_packed,
+                                         end_packing};
 
-PX_TEST(hooks_keep_saved_tensors_in_their_own_way) {
+PX_TEST(saved_tensor_hooks_pack_and_unpack) {
   packing p = {0}, inner = {0};
   PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL, *z = NULL, *g = VECTOR(1, 1);
   OK(px_saved_hooks_push(&negatives, &p));
@@ -186,7 +187,7 @@ PX_TEST(hooks_keep_saved_tensors_in_their_own_way) {
   OK(px_exp(&z, y));
   px_saved_hooks_pop();
   px_saved_hooks_pop();
-  px_saved_hooks_pop();  // there are none
+  px_saved_hooks_pop();  // no hooks are left
   CHECK_EQ(p.packed, 2);
   CHECK_EQ(inner.packed, 1);
   OK(px_backward(1, &z, &g, true, false));
@@ -200,7 +201,7 @@ PX_TEST(hooks_keep_saved_tensors_in_their_own_way) {
   CHECK_EQ(p.released + inner.released, 2);
 }
 
-PX_TEST(packed_tensors_have_their_histories_in_second_derivatives) {
+PX_TEST(packed_tensors_keep_their_graph_for_second_derivatives) {
   packing p = {0};
   PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL, *z = NULL, *first = NULL, *second = NULL;
   OK(px_saved_hooks_push(&negatives, &p));
@@ -213,8 +214,8 @@ PX_TEST(packed_tensors_have_their_histories_in_second_derivatives) {
   CHECK_NEAR(at(second, 0), 18, 1e-4);
 }
 
-PX_TEST(what_is_unpacked_must_have_the_form_of_what_was_packed) {
-  packing p = {.bends = true};
+PX_TEST(unpacked_tensors_must_match_the_packed_shape) {
+  packing p = {.changes_shape = true};
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *g = VECTOR(1, 1), *again = NULL;
   PX_SCOPED(px_saved) saved = NULL;
   OK(px_saved_hooks_push(&negatives, &p));
@@ -223,7 +224,7 @@ PX_TEST(what_is_unpacked_must_have_the_form_of_what_was_packed) {
   px_saved_hooks_pop();
   FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME, "expected a tensor with the shape");
   FAILS(px_saved_unpack(&again, saved, NULL), PX_RUNTIME, "expected a tensor with the shape");
-  p.bends = false;
+  p.changes_shape = false;
   OK(px_saved_unpack(&again, saved, NULL));
   CHECK_NEAR(at(again, 1), 2, 0);
   FAILS(px_saved_hooks_push(&(px_saved_hooks){0}, NULL), PX_VALUE, "need pack, unpack");
@@ -234,7 +235,7 @@ static px_status refuse_write(px_tensor *written, void *context) {
   return PX_OK;
 }
 
-PX_TEST(a_watch_sees_what_is_written_before_it_is) {
+PX_TEST(a_write_watch_runs_before_the_write) {
   PX_SCOPED(px_tensor) x = VECTOR(1, 2), *y = VECTOR(1, 3);
   const px_write_watch watch = {refuse_write, x};
   OK(px_op_watch_writes(&watch));
@@ -245,32 +246,32 @@ PX_TEST(a_watch_sees_what_is_written_before_it_is) {
   OK(px_exp_(x));
 }
 
-// Keeps the result of the first call of a name, and gives it again instead of the second.
-typedef struct kept {
+// Records the result of the first call of an op and returns it in place of the second call.
+typedef struct cached_call {
   const char *name;
   px_tensor *result;
   int seen, given;
-} kept;
-static px_status give_again(const px_op *op, const px_value *args, px_tensor **results,
-                            bool *recalled, void *context) {
-  kept *k = context;
+} cached_call;
+static px_status recall_result(const px_op *op, const px_value *args, px_tensor **results,
+                               bool *recalled, void *context) {
+  cached_call *k = context;
   *recalled = k->result && !strcmp(op->name, k->name);
   k->given += *recalled;
   return *recalled ? px_tensor_detach(&results[0], k->result) : PX_OK;
 }
-static px_status take_down(const px_op *op, px_call_mode mode, const px_value *args, int count,
-                           px_tensor *const *results, bool whole, void *context) {
-  kept *k = context;
+static px_status record_result(const px_op *op, px_call_mode mode, const px_value *args, int count,
+                               px_tensor *const *results, bool whole, void *context) {
+  cached_call *k = context;
   k->seen++;
   PX_CHECK(count == 1, PX_RUNTIME, "%d results", count);
   if (k->result || strcmp(op->name, k->name)) return PX_OK;
   CHECK(whole && mode == PX_CALL_NEW);
-  return px_exp(&k->result, results[0]);  // the keeper's own call: nobody is told of it
+  return px_exp(&k->result, results[0]);  // the hook's own call does not reach hooks
 }
 
-PX_TEST(a_keeper_is_told_of_calls_and_may_answer_them) {
-  kept k = {"mul", NULL, 0, 0};
-  const px_dispatch_hook keeper = {give_again, take_down, &k}, *before = NULL;
+PX_TEST(a_dispatch_hook_records_calls_and_may_replace_them) {
+  cached_call k = {"mul", NULL, 0, 0};
+  const px_dispatch_hook keeper = {recall_result, record_result, &k}, *before = NULL;
   PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL, *z = NULL;
   OK(px_op_set_dispatch_hook(&keeper, &before));
   CHECK(!before);
@@ -281,7 +282,7 @@ PX_TEST(a_keeper_is_told_of_calls_and_may_answer_them) {
   CHECK_EQ(k.seen, 2);
   CHECK_EQ(k.given, 1);
   CHECK_NEAR(at(z, 0), exp(9), 1e-2);
-  back(z);  // recorded as the op that it stands for: y + 2 x x
+  back(z);  // recorded as the replaced op: y + 2 x x
   CHECK_NEAR(at(px_tensor_grad(x), 0), 27, 1e-4);
   px_release(k.result);
 }
@@ -289,7 +290,7 @@ PX_TEST(a_keeper_is_told_of_calls_and_may_answer_them) {
 // ---- depth and width
 
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-enum { DEEP = 100000 };  // calls as deep as these, of a sanitizer, a stack would not hold
+enum { DEEP = 100000 };  // a sanitizer's stack would overflow from recursion of this depth
 #else
 enum { DEEP = 1000000 };
 #endif
@@ -315,9 +316,9 @@ static px_status scale_all(px_tensor **grads, int count, px_tensor *const *other
   }
   return PX_OK;
 }
-static void let_go(void *context) { ((node_hook_seen *)context)->released++; }
+static void count_node_release(void *context) { ((node_hook_seen *)context)->released++; }
 
-PX_TEST(hooks_of_a_node_run_before_it_and_after) {
+PX_TEST(node_hooks_run_before_and_after_the_node) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2);
   PX_SCOPED(px_tensor) k = VECTOR(3, 4);
   node_hook_seen before = {.scale = 10}, after = {.scale = 2};
@@ -327,8 +328,8 @@ PX_TEST(hooks_of_a_node_run_before_it_and_after) {
     PX_SCOPED(px_tensor) y = NULL;
     OK(px_mul(&y, x, k));
     OK(px_tensor_grad_fn(&fn, y));
-    OK(px_node_add_hook(&first, fn, false, scale_all, &before, let_go));
-    OK(px_node_add_hook(&second, fn, true, scale_all, &after, let_go));
+    OK(px_node_add_hook(&first, fn, false, scale_all, &before, count_node_release));
+    OK(px_node_add_hook(&second, fn, true, scale_all, &after, count_node_release));
     CHECK(!px_backward_will_run(fn));
     back(y);
   }
@@ -340,7 +341,7 @@ PX_TEST(hooks_of_a_node_run_before_it_and_after) {
   CHECK_EQ(px_backward_number(), 0);
 }
 
-PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
+PX_TEST(node_hooks_may_fail_or_be_removed) {
   PX_SCOPED(px_tensor) x = LEAF(1);
   PX_SCOPED(px_tensor) y = NULL;
   node_hook_seen s = {0}, note = {0};
@@ -348,7 +349,7 @@ PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
   px_node *fn = NULL;
   OK(px_exp(&y, x));
   OK(px_tensor_grad_fn(&fn, y));
-  OK(px_node_add_hook(&hook, fn, true, scale_all, &s, let_go));
+  OK(px_node_add_hook(&hook, fn, true, scale_all, &s, count_node_release));
   FAILS(px_backward(1, &y, NULL, true, false), PX_RUNTIME, "a hook of a node");
   CHECK(!px_tensor_grad(x));
   px_hook_remove(hook);
@@ -358,14 +359,14 @@ PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
   px_release(hook);
   FAILS(px_node_add_hook(&hook, fn, true, NULL, &s, NULL), PX_TYPE, "function");
   CHECK(!px_node_user(fn));
-  OK(px_node_set_user(fn, &note, let_go));
+  OK(px_node_set_user(fn, &note, count_node_release));
   CHECK(px_node_user(fn) == &note);
-  FAILS(px_node_set_user(fn, &note, let_go), PX_VALUE, "already has a note");
+  FAILS(px_node_set_user(fn, &note, count_node_release), PX_VALUE, "already has a note");
 }
 
-PX_TEST(a_tensor_stands_for_a_result_of_a_node) {
+PX_TEST(results_of_a_node_are_available_as_tensors) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2);
-  PX_SCOPED(px_tensor) stand = NULL;
+  PX_SCOPED(px_tensor) result_tensor = NULL;
   PX_SCOPED(px_tensor) leaf = NULL;
   PX_SCOPED(px_tensor) ones = VECTOR(1, 1);
   px_node *fn = NULL;
@@ -373,20 +374,20 @@ PX_TEST(a_tensor_stands_for_a_result_of_a_node) {
     PX_SCOPED(px_tensor) y = NULL;
     OK(px_mul(&y, x, x));
     OK(px_tensor_grad_fn(&fn, y));
-    OK(px_node_result(&stand, fn, 0));
+    OK(px_node_result(&result_tensor, fn, 0));
     FAILS(px_node_result(&leaf, fn, 1), PX_INDEX, "MulBackward0 has no result 1");
     int nr;
     OK(px_node_result(&leaf, px_node_edge(fn, 0, &nr), 0));
   }
   CHECK(leaf == x);
-  CHECK_EQ(px_tensor_numel(stand), 2);
+  CHECK_EQ(px_tensor_numel(result_tensor), 2);
   px_tensor *grad = NULL;
-  OK(px_grad(&grad, 1, &stand, &ones, 1, &x, true, false, false));
+  OK(px_grad(&grad, 1, &result_tensor, &ones, 1, &x, true, false, false));
   CHECK(at(grad, 0) == 2 && at(grad, 1) == 4);
   px_release(grad);
 }
 
-PX_TEST(a_million_nodes_deep) {
+PX_TEST(graphs_may_be_a_million_nodes_deep) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = px_retain(x), *next = NULL;
   double start = now();
   for (int i = 0; i < DEEP; i++) {
@@ -402,7 +403,7 @@ PX_TEST(a_million_nodes_deep) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 1, 0);
   printf("build %.2f s, backward %.2f s, free %.2f s\n", built - start, walked - built,
          ended - walked);
-  double limit = 3 + (built - start);  // sanitizers slow all three alike
+  double limit = 3 + (built - start);  // sanitizers slow all three phases alike
   CHECK(walked - built < limit && ended - walked < limit);
 }
 
@@ -417,7 +418,7 @@ PX_TEST(every_path_is_summed_once) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 1 << 20, 0);
 }
 
-PX_TEST(several_roots_one_of_them_inside) {
+PX_TEST(one_root_may_depend_on_another) {
   PX_SCOPED(px_tensor) x = LEAF(2), *y = NULL, *z = NULL;
   OK(px_mul(&y, x, x));
   OK(px_mul(&z, y, y));
@@ -475,7 +476,7 @@ PX_TEST(a_hook_is_removed_after_its_tensor_and_keeps_no_context) {
   CHECK_EQ(calls, 201);
 }
 
-static px_status once(px_tensor **out, px_tensor *grad, void *context) {
+static px_status remove_self(px_tensor **out, px_tensor *grad, void *context) {
   px_hook_remove(*(px_hook **)context);
   return px_mul_scalar(out, grad, px_float(7));
 }
@@ -485,7 +486,7 @@ PX_TEST(a_hook_may_remove_itself) {
   int64_t id;
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(1)));
-  OK(px_tensor_add_hook(&id, x, once, &hook, NULL));
+  OK(px_tensor_add_hook(&id, x, remove_self, &hook, NULL));
   hook = px_tensor_hook(x, id);
   OK(px_backward(1, &y, NULL, true, false));
   OK(px_backward(1, &y, NULL, true, false));
@@ -493,7 +494,7 @@ PX_TEST(a_hook_may_remove_itself) {
   CHECK(!px_tensor_hook(x, id));
 }
 
-PX_TEST(contexts_of_a_tensor_are_shown_while_nobody_else_needs_them) {
+PX_TEST(hook_contexts_are_visible_only_for_a_sole_owner) {
   int calls = 0;
   int64_t on_leaf, on_result;
   px_context found;
@@ -505,23 +506,23 @@ PX_TEST(contexts_of_a_tensor_are_shown_while_nobody_else_needs_them) {
   CHECK(found.context == &calls && found.release == ended && found.hook == on_leaf);
   CHECK(!px_tensor_context_at(x, 1, &found));
   OK(px_mul_scalar(&y, x, px_float(1)));
-  CHECK(!px_tensor_is_sole(x, 1));  // the graph has it
+  CHECK(!px_tensor_is_sole(x, 1));  // the graph holds it
   OK(px_tensor_add_hook(&on_result, y, triple, &calls, NULL));
   CHECK(px_tensor_is_sole(y, 1) && px_tensor_context_at(y, 0, &found));
   OK(px_mul_scalar(&z, y, px_float(1)));
   CHECK(!px_tensor_is_sole(y, 1));
-  OK(px_mul_scalar_(y, px_float(2)));  // the hook stays with the node that z needs
+  OK(px_mul_scalar_(y, px_float(2)));  // the hook stays with the node used by z
   CHECK(px_tensor_is_sole(y, 1) && !px_tensor_context_at(y, 0, &found));
 }
 
-PX_TEST(a_hook_needs_a_gradient) {
+PX_TEST(a_hook_requires_requires_grad) {
   int64_t id;
   PX_SCOPED(px_tensor) x = VECTOR(1);
   FAILS(px_tensor_add_hook(&id, x, triple, NULL, NULL), PX_RUNTIME,
         "cannot register a hook on a tensor that doesn't require gradient");
 }
 
-PX_TEST(retained_gradients_are_those_after_the_hooks) {
+PX_TEST(retained_gradients_are_taken_after_hooks) {
   int calls = 0;
   int64_t id;
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL;
@@ -535,7 +536,7 @@ PX_TEST(retained_gradients_are_those_after_the_hooks) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 30, 0);
 }
 
-PX_TEST(retained_gradients_follow_in_place_changes) {
+PX_TEST(retained_gradients_follow_inplace_changes) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *five = VECTOR(5);
   OK(px_mul_scalar(&y, x, px_float(2)));
   OK(px_tensor_retain_grad(y));
@@ -545,7 +546,7 @@ PX_TEST(retained_gradients_follow_in_place_changes) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 10, 0);
 }
 
-PX_TEST(retained_gradients_add_up) {
+PX_TEST(retained_gradients_accumulate) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL, *first = NULL, *dx = NULL;
   OK(px_mul_scalar(&y, x, px_float(2)));
   OK(px_tensor_retain_grad(y));
@@ -554,7 +555,7 @@ PX_TEST(retained_gradients_add_up) {
   first = px_retain(px_tensor_grad(y));
   OK(px_backward(1, &z, NULL, true, false));
   CHECK_NEAR(at(px_tensor_grad(y), 0), 6, 0);
-  CHECK_NEAR(at(first, 0), 3, 0);  // out of place
+  CHECK_NEAR(at(first, 0), 3, 0);  // not modified in place
   OK(px_grad(&dx, 1, &z, NULL, 1, &x, true, false, false));
   CHECK_NEAR(at(px_tensor_grad(y), 0), 9, 0);
   OK(px_tensor_set_grad(y, NULL));
@@ -562,7 +563,7 @@ PX_TEST(retained_gradients_add_up) {
   CHECK_NEAR(at(px_tensor_grad(y), 0), 3, 0);
 }
 
-static void retained_with_history(void) {
+static void retain_with_create_graph(void) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL, *dx = NULL;
   OK(px_mul_scalar(&y, x, px_float(2)));
   OK(px_tensor_retain_grad(y));
@@ -571,13 +572,13 @@ static void retained_with_history(void) {
   CHECK(px_tensor_requires_grad(px_tensor_grad(y)));
 }
 
-PX_TEST(a_retained_gradient_with_a_history_holds_nobody) {
+PX_TEST(a_retained_gradient_with_a_graph_does_not_leak) {
   int64_t objects = px_live_objects(NULL);
-  retained_with_history();
+  retain_with_create_graph();
   CHECK_EQ(px_live_objects(NULL), objects);
 }
 
-PX_TEST(a_gradient_is_retained_for_nobody_once_the_tensor_ended) {
+PX_TEST(no_gradient_is_retained_for_a_released_tensor) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL;
   OK(px_mul_scalar(&y, x, px_float(2)));
   OK(px_tensor_retain_grad(y));
@@ -592,7 +593,7 @@ static px_status note_grad(px_tensor *self, void *context) {
   return PX_OK;
 }
 
-PX_TEST(a_hook_after_accumulation) {
+PX_TEST(hooks_run_after_accumulation) {
   double seen = 0;
   int64_t id;
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
@@ -602,7 +603,7 @@ PX_TEST(a_hook_after_accumulation) {
   CHECK_NEAR(seen, 4, 0);
 }
 
-// ---- calls inside calls, calls side by side
+// ---- nested and concurrent calls
 
 static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context) {
   px_tensor *x = context, *y = NULL;
@@ -658,7 +659,7 @@ PX_TEST(threads_share_a_graph) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 3200, 0);
 }
 
-// ---- checks by differences
+// ---- gradcheck
 
 static px_status cube(px_tensor **out, px_tensor *const *in, void *context) {
   PX_SCOPED(px_tensor) square = NULL;
@@ -671,7 +672,7 @@ static px_status wrong_cube(px_tensor **out, px_tensor *const *in, void *context
   return px_function_record(&doubling, t, 1, in, 1, out);
 }
 
-PX_TEST(gradcheck_tells_right_from_wrong) {
+PX_TEST(gradcheck_accepts_right_and_rejects_wrong_gradients) {
   double values[] = {0.3, -1.2, 2};
   PX_SCOPED(px_tensor) x = NULL;
   twice t = {0};
@@ -697,7 +698,7 @@ static px_status forward_and_back(px_tensor *x, px_tensor *w) {
   return px_backward(1, &total, NULL, false, true);
 }
 
-PX_TEST(every_allocation_may_fail) {
+PX_TEST(every_failed_allocation_is_an_error) {
   int64_t nodes = px_live_objects("node");
   int64_t n = 1;
   for (bool failed = true; failed; n++) {
@@ -707,7 +708,7 @@ PX_TEST(every_allocation_may_fail) {
     px_fault_disarm_all();
     if (failed) CHECK_EQ(px_error_last()->code, PX_NOMEM);
     px_error_clear();
-    OK(px_tensor_set_grad(x, NULL));  // with create_graph the gradients hold the graph
+    OK(px_tensor_set_grad(x, NULL));  // with create_graph, gradients hold the graph
     OK(px_tensor_set_grad(w, NULL));
     px_release(PX_MOVE(x)), px_release(PX_MOVE(w));
     CHECK_EQ(px_live_objects("node"), nodes);

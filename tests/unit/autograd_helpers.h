@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the autograd tests: small tensors from numbers, and numbers from tensors.
+// Shared by the autograd tests: small tensors from numbers, and back.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
@@ -21,7 +21,7 @@ static inline px_tensor *needing_grad(px_tensor *t) {
 }
 #define LEAF(...) needing_grad(VECTOR(__VA_ARGS__))
 
-// Element i in row-major order.
+// Returns element i in row-major order.
 static inline double at(const px_tensor *t, int64_t i) {
   CHECK(t);
   int64_t n = px_tensor_numel(t);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-place changes and views: the numbers and texts are PyTorch's.
+// In-place changes and views, with PyTorch's values and error texts.
 #include "autograd_helpers.h"
 
 static px_tensor *item_of(px_tensor *t, int64_t i) {
@@ -8,7 +8,7 @@ static px_tensor *item_of(px_tensor *t, int64_t i) {
   return v;
 }
 
-PX_TEST(a_leaf_may_not_change) {
+PX_TEST(a_leaf_cannot_be_modified_inplace) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *one = VECTOR(1), *v = item_of(x, 0);
   FAILS(px_add_(x, one, px_int(1)), PX_RUNTIME,
         "a leaf Variable that requires grad is being used in an in-place operation.");
@@ -18,7 +18,7 @@ PX_TEST(a_leaf_may_not_change) {
   CHECK_EQ(px_tensor_version(x), 0);
 }
 
-PX_TEST(in_place_moves_the_history_on) {
+PX_TEST(inplace_ops_extend_the_graph) {
   PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   OK(px_exp_(y));
@@ -27,7 +27,7 @@ PX_TEST(in_place_moves_the_history_on) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 3 * exp(6), 1e-3);
 }
 
-PX_TEST(in_place_keeps_what_self_was) {
+PX_TEST(inplace_ops_save_the_original_self) {
   PX_SCOPED(px_tensor) x = LEAF(2), *w = LEAF(5), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   OK(px_mul_(y, w));
@@ -36,7 +36,7 @@ PX_TEST(in_place_keeps_what_self_was) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 15, 0);
 }
 
-PX_TEST(a_product_with_itself_in_place) {
+PX_TEST(inplace_square) {
   PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(1)));
   OK(px_mul_(y, y));
@@ -44,7 +44,7 @@ PX_TEST(a_product_with_itself_in_place) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 6, 0);
 }
 
-PX_TEST(a_plain_tensor_takes_a_history) {
+PX_TEST(an_inplace_op_can_make_a_tensor_require_grad) {
   PX_SCOPED(px_tensor) w = LEAF(5, 7), *y = VECTOR(1, 2);
   OK(px_mul_(y, w));
   CHECK_TEXT(maker(y), "MulBackward0");
@@ -52,7 +52,7 @@ PX_TEST(a_plain_tensor_takes_a_history) {
   CHECK_NEAR(at(px_tensor_grad(w), 1), 2, 0);
 }
 
-PX_TEST(a_change_through_a_view_reaches_the_base) {
+PX_TEST(writes_to_a_view_rebase_the_base) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *w = LEAF(10), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   PX_SCOPED(px_tensor) v = item_of(y, 0), *scalar = item_of(w, 0);
@@ -65,7 +65,7 @@ PX_TEST(a_change_through_a_view_reaches_the_base) {
   CHECK_NEAR(at(px_tensor_grad(w), 0), 3, 0);
 }
 
-PX_TEST(a_change_of_the_base_reaches_its_views) {
+PX_TEST(writes_to_the_base_regenerate_views) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   PX_SCOPED(px_tensor) v = item_of(y, 1);
@@ -76,7 +76,7 @@ PX_TEST(a_change_of_the_base_reaches_its_views) {
   CHECK_NEAR(at(px_tensor_grad(x), 1), 36, 0);
 }
 
-PX_TEST(a_view_of_a_plain_base_that_gets_a_history) {
+PX_TEST(a_view_of_a_base_that_comes_to_require_grad) {
   PX_SCOPED(px_tensor) base = VECTOR(1, 2), *w = LEAF(5, 7), *v = item_of(base, 1), *y = NULL;
   OK(px_mul_(base, w));
   OK(px_mul_scalar(&y, v, px_float(2)));
@@ -85,7 +85,7 @@ PX_TEST(a_view_of_a_plain_base_that_gets_a_history) {
   CHECK_NEAR(at(px_tensor_grad(w), 1), 4, 0);
 }
 
-PX_TEST(writing_into_a_part_of_a_plain_tensor) {
+PX_TEST(copying_into_a_view_of_a_plain_base) {
   PX_SCOPED(px_tensor) base = VECTOR(0, 0, 0), *x = LEAF(4), *part = item_of(base, 1);
   PX_SCOPED(px_tensor) value = item_of(x, 0);
   OK(px_copy_(part, value, false));
@@ -96,7 +96,7 @@ PX_TEST(writing_into_a_part_of_a_plain_tensor) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 8, 0);
 }
 
-PX_TEST(filling_cuts_the_history) {
+PX_TEST(fill_cuts_the_graph) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   PX_SCOPED(px_tensor) v = item_of(y, 0);
@@ -106,7 +106,7 @@ PX_TEST(filling_cuts_the_history) {
   CHECK_NEAR(at(px_tensor_grad(x), 1), 3, 0);
 }
 
-PX_TEST(one_of_several_views_may_not_change) {
+PX_TEST(multi_output_views_cannot_be_modified_inplace) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *one = VECTOR(1);
   PX_SCOPED(px_tensor) scalar = item_of(one, 0);
   OK(px_mul_scalar(&y, x, px_float(3)));
@@ -119,7 +119,7 @@ PX_TEST(one_of_several_views_may_not_change) {
         "one.");
 }
 
-PX_TEST(a_view_from_no_grad_mode_may_not_change_outside) {
+PX_TEST(a_no_grad_view_cannot_be_modified_in_grad_mode) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *v = NULL, *w = LEAF(1);
   OK(px_mul_scalar(&y, x, px_float(3)));
   px_grad_set_enabled(false);
@@ -134,11 +134,11 @@ PX_TEST(a_view_from_no_grad_mode_may_not_change_outside) {
   px_grad_set_enabled(true);
 }
 
-PX_TEST(a_view_from_no_grad_mode_has_no_history) {
+PX_TEST(a_no_grad_view_is_not_recorded) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *one = VECTOR(1, 1);
   px_grad_set_enabled(false);
   PX_SCOPED(px_tensor) v = item_of(x, 0);
-  OK(px_add_(x, one, px_int(1)));  // an optimizer's step
+  OK(px_add_(x, one, px_int(1)));  // an optimizer step
   px_grad_set_enabled(true);
   OK(px_mul_scalar(&y, v, px_float(2)));
   CHECK(!px_tensor_requires_grad(v) && !px_tensor_requires_grad(y));

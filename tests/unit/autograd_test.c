@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reverse-mode differentiation: gradients of leaves, the graph as users see it, its errors.
+// Reverse-mode differentiation: gradients of leaves, the public graph API, and errors.
 #include "autograd_helpers.h"
 #include "phlox/memory.h"
 
-PX_TEST(gradient_reaches_the_leaves) {
+PX_TEST(gradients_reach_the_leaves) {
   PX_SCOPED(px_tensor) x = LEAF(2, 3), *w = LEAF(5, 7), *y = NULL;
   OK(px_mul(&y, x, w));
   CHECK(px_tensor_requires_grad(y) && !px_tensor_is_leaf(y));
@@ -13,7 +13,7 @@ PX_TEST(gradient_reaches_the_leaves) {
   CHECK_NEAR(at(px_tensor_grad(w), 0), 2, 0);
 }
 
-PX_TEST(gradients_accumulate_and_none_is_shared) {
+PX_TEST(gradients_accumulate_without_aliasing) {
   PX_SCOPED(px_tensor) a = LEAF(1, 1), *b = LEAF(1, 1), *y = NULL;
   for (int i = 0; i < 2; i++) {
     OK(px_add(&y, a, b, px_int(1)));
@@ -33,7 +33,7 @@ PX_TEST(a_tensor_used_twice_gets_the_sum) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 10, 0);
 }
 
-PX_TEST(broadcasting_is_undone) {
+PX_TEST(gradients_are_reduced_to_broadcast_operands) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2, 3), *s = needing_grad(VECTOR(2)), *y = NULL;
   OK(px_mul(&y, x, s));
   back(y);
@@ -41,7 +41,7 @@ PX_TEST(broadcasting_is_undone) {
   CHECK_NEAR(at(px_tensor_grad(s), 0), 6, 0);
 }
 
-PX_TEST(promotion_is_undone) {
+PX_TEST(the_gradient_has_the_operands_dtype) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *d = NULL, *y = NULL;
   double values[] = {0.5, 0.25};
   OK(px_tensor_from_data(&d, values, 1, (int64_t[]){2}, PX_FLOAT64, px_cpu()));
@@ -72,7 +72,7 @@ PX_TEST(edges_name_the_inputs) {
   CHECK(px_node_edge(fn, 1, NULL) == NULL);
 }
 
-PX_TEST(a_second_backward_needs_the_graph) {
+PX_TEST(a_second_backward_requires_retain_graph) {
   PX_SCOPED(px_tensor) x = LEAF(2), *y = NULL;
   OK(px_mul(&y, x, x));
   OK(px_backward(1, &y, NULL, true, false));
@@ -95,7 +95,7 @@ PX_TEST(roots_are_checked) {
         "shape of torch.Size([2]).");
 }
 
-PX_TEST(requires_grad_is_for_floating_leaves) {
+PX_TEST(requires_grad_needs_a_floating_leaf) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *i = NULL;
   int64_t one = 1;
   OK(px_tensor_from_data(&i, &one, 1, &one, PX_INT64, px_cpu()));
@@ -108,7 +108,7 @@ PX_TEST(requires_grad_is_for_floating_leaves) {
         "var.detach().");
 }
 
-PX_TEST(grad_of_chosen_inputs_leaves_the_leaves_alone) {
+PX_TEST(grad_of_chosen_inputs_does_not_accumulate_in_leaves) {
   PX_SCOPED(px_tensor) x = LEAF(2), *w = LEAF(3), *y = NULL, *z = NULL;
   px_tensor *g[2] = {0};
   OK(px_mul(&y, x, w));
@@ -145,7 +145,7 @@ PX_TEST(create_graph_gives_second_derivatives) {
   CHECK_NEAR(at(gg, 0), 12, 1e-5);
 }
 
-PX_TEST(a_saved_result_has_its_history_under_create_graph) {
+PX_TEST(a_saved_result_keeps_its_graph_under_create_graph) {
   PX_SCOPED(px_tensor) x = LEAF(0.5f), *y = NULL, *g = NULL, *gg = NULL;
   OK(px_exp(&y, x));
   OK(px_grad(&g, 1, &y, NULL, 1, &x, true, true, false));
@@ -153,7 +153,7 @@ PX_TEST(a_saved_result_has_its_history_under_create_graph) {
   CHECK_NEAR(at(gg, 0), exp(0.5), 1e-6);
 }
 
-PX_TEST(a_changed_saved_tensor_is_found) {
+PX_TEST(a_modified_saved_tensor_is_an_error) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL;
   OK(px_exp(&y, x));
   px_grad_set_enabled(false);
@@ -168,17 +168,17 @@ PX_TEST(a_changed_saved_tensor_is_found) {
         "check_nan=False).");
 }
 
-PX_TEST(only_what_the_wanted_gradients_need_is_saved) {
+PX_TEST(only_tensors_needed_for_requested_gradients_are_saved) {
   PX_SCOPED(px_tensor) x = VECTOR(1, 2), *w = LEAF(3, 4), *y = NULL;
   OK(px_mul(&y, x, w));
   px_grad_set_enabled(false);
-  OK(px_add_(w, x, px_int(1)));  // an optimizer's step before backward
+  OK(px_add_(w, x, px_int(1)));  // an optimizer step before backward
   px_grad_set_enabled(true);
   back(y);
   CHECK_NEAR(at(px_tensor_grad(w), 1), 2, 0);
 }
 
-PX_TEST(assigned_gradients_must_fit) {
+PX_TEST(assigned_gradients_must_match_the_tensor) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *three = VECTOR(1, 2, 3), *fits = VECTOR(5, 6);
   FAILS(px_tensor_set_grad(x, three), PX_RUNTIME,
         "attempting to assign a gradient of size '[3]' to a tensor of size '[2]'. Please ensure "
@@ -196,7 +196,7 @@ PX_TEST(detach_in_place_makes_a_leaf) {
   CHECK(px_tensor_is_leaf(y) && !px_tensor_requires_grad(y));
 }
 
-PX_TEST(inference_tensors_stay_outside) {
+PX_TEST(inference_tensors_are_not_recorded) {
   PX_SCOPED(px_tensor) x = LEAF(2), *i = NULL, *y = NULL;
   px_inference_set_enabled(true);
   OK(px_exp(&i, x));
@@ -220,14 +220,14 @@ PX_TEST(anomaly_mode_finds_nan) {
 }
 
 static char warned[256];
-static px_status take_warning(px_warning category, const char *text) {
+static px_status save_warning(px_warning category, const char *text) {
   (void)snprintf(warned, sizeof warned, "%s", text);
   return PX_OK;
 }
 
 PX_TEST(anomaly_mode_names_the_line_of_the_forward_call) {
   PX_SCOPED(px_tensor) x = LEAF(-1), *y = NULL;
-  px_warning_set_sink(take_warning);
+  px_warning_set_sink(save_warning);
   px_anomaly_set(true, true);
   px_site_set("model.c", 7);
   OK(px_sqrt(&y, x));
@@ -241,7 +241,7 @@ PX_TEST(anomaly_mode_names_the_line_of_the_forward_call) {
   px_warning_set_sink(NULL);
 }
 
-PX_TEST(what_kept_no_tensor_runs_again) {
+PX_TEST(nodes_without_saved_tensors_can_run_again) {
   PX_SCOPED(px_tensor) x = LEAF(2), *y = NULL, *z = NULL;
   OK(px_add(&y, x, x, px_int(1)));
   OK(px_sum(&z, y, NULL, 0, false, PX_DTYPE_NONE));
@@ -257,7 +257,7 @@ static px_status to_double(px_tensor **out, px_tensor *grad, void *context) {
   return px_to(out, grad, PX_FLOAT64, PX_DEVICE_NONE, false, false);
 }
 
-PX_TEST(a_hook_keeps_the_form_of_a_gradient) {
+PX_TEST(a_hook_must_keep_shape_and_dtype) {
   PX_SCOPED(px_tensor) x = LEAF(2, 3), *g = VECTOR(1, 1);
   int64_t id;
   OK(px_tensor_add_hook(&id, x, widen, NULL, NULL));
@@ -269,25 +269,25 @@ PX_TEST(a_hook_keeps_the_form_of_a_gradient) {
   CHECK(px_tensor_grad(x) == NULL);
 }
 
-PX_TEST(out_takes_no_part) {
+PX_TEST(out_forms_do_not_support_grad) {
   PX_SCOPED(px_tensor) x = LEAF(1), *to = VECTOR(0);
   FAILS(px_exp_out(to, x), PX_RUNTIME,
         "exp(): functions with out=... arguments don't support automatic differentiation, but one "
         "of the arguments requires grad.");
 }
 
-PX_TEST(graphs_leave_nothing_behind) {
+PX_TEST(released_graphs_leak_nothing) {
   int64_t tensors = px_live_objects("tensor"), nodes = px_live_objects("node");
   PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *z = NULL;
   OK(px_mul(&y, x, x));
   OK(px_exp(&z, y));
-  OK(px_add_(y, z, px_int(1)));  // y's history now holds z, and z's that of the old y
+  OK(px_add_(y, z, px_int(1)));  // y's graph now holds z, and z's graph the old y
   px_release(PX_MOVE(x)), px_release(PX_MOVE(y)), px_release(PX_MOVE(z));
   CHECK_EQ(px_live_objects("tensor"), tensors);
   CHECK_EQ(px_live_objects("node"), nodes);
 }
 
-PX_TEST(printed_history) {
+PX_TEST(tensors_print_their_grad_fn) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
   char *text = NULL;
   OK(px_mul(&y, x, x));
@@ -315,6 +315,6 @@ PX_TEST(missing_tensors_and_functions_are_errors) {
         "expected a hook function, got NULL");
   FAILS(px_tensor_add_hook(NULL, x, widen, NULL, NULL), PX_TYPE, "`id` is NULL");
   CHECK(!result);
-  back(y);  // all is as it was
+  back(y);  // the graph is unchanged
   CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);
 }

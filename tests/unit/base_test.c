@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors, objects, memory and warnings: what every layer stands on.
+// Errors, objects, memory and warnings.
 #include <pthread.h>
 
 #include "phlox/memory.h"
@@ -8,7 +8,7 @@
 #include "test.h"
 
 // ---- errors
-PX_TEST(a_code_has_a_name_a_meaning_and_an_exception) {
+PX_TEST(a_status_has_a_name_a_text_and_an_exception) {
   CHECK_TEXT(px_status_name(PX_VALUE), "VALUE");
   CHECK_TEXT(px_status_text(PX_VALUE), "invalid value");
   CHECK_TEXT(px_status_exception(PX_VALUE), "ValueError");
@@ -16,14 +16,14 @@ PX_TEST(a_code_has_a_name_a_meaning_and_an_exception) {
 }
 
 static px_status fails(void) { PX_FAIL(PX_KEY, "there is no '%s'", "x"); }
-static px_status passes_on(void) {
+static px_status propagates(void) {
   PX_TRY(fails());
   return PX_OK;
 }
 
-PX_TEST(an_error_keeps_its_way_and_goes_to_another_record) {
+PX_TEST(an_error_keeps_its_frames_and_moves_to_another_record) {
   px_error error;
-  CHECK_EQ(passes_on(), PX_KEY);
+  CHECK_EQ(propagates(), PX_KEY);
   PX_NOTE(" in %d places", 2);
   px_error_take(&error);
   CHECK_EQ(px_error_last()->code, PX_OK);
@@ -35,8 +35,8 @@ PX_TEST(an_error_keeps_its_way_and_goes_to_another_record) {
   CHECK_TEXT(px_error_last()->frames[1].function, "passes_on");
 }
 
-// More threads than have a record without memory being allocated, in two turns: those of the second
-// take over what the first have left.
+// More threads than preallocated error records, in two rounds. Threads of the second round reuse
+// the records of the first.
 enum { MANY = 70 };
 static pthread_barrier_t all_failed;
 static void count_end(void *ended) { __atomic_add_fetch((int *)ended, 1, __ATOMIC_RELAXED); }
@@ -50,25 +50,25 @@ static void *fail_with_the_others(void *ended) {
   return clean && own ? ended : NULL;
 }
 
-PX_TEST(each_of_many_threads_has_an_error_of_its_own) {
+PX_TEST(each_of_many_threads_has_its_own_error) {
   pthread_t threads[MANY];
   int ended = 0;
   pthread_barrier_init(&all_failed, NULL, MANY);
   CHECK_EQ(fails(), PX_KEY);
-  for (int turn = 0; turn < 2; turn++) {
+  for (int round = 0; round < 2; round++) {
     for (int i = 0; i < MANY; i++) OK(px_thread_start(&threads[i], fail_with_the_others, &ended));
     for (int i = 0; i < MANY; i++) {
       void *good;
       pthread_join(threads[i], &good);
       CHECK(good);
     }
-    CHECK_EQ(ended, turn * MANY);  // an exception that was left ends with the next error
+    CHECK_EQ(ended, round * MANY);  // the next error releases the exception left behind
   }
   CHECK_TEXT(px_error_last()->message, "there is no 'x'");
   pthread_barrier_destroy(&all_failed);
 }
 
-PX_TEST(a_name_that_was_missed_is_told_once_more) {
+PX_TEST(a_missed_name_is_returned_once) {
   static const char fruits, trees;
   px_name_miss(&fruits, "aple");
   CHECK_TEXT(px_name_missed(&fruits), "aple");
@@ -90,7 +90,7 @@ static void thing_destroy(void *self) {
 }
 static const px_class thing_class = {"thing", thing_destroy};
 
-PX_TEST(an_object_ends_with_its_last_reference) {
+PX_TEST(an_object_is_destroyed_with_its_last_reference) {
   int ended = 0;
   thing *one;
   OK(px_alloc((void **)&one, sizeof *one));
@@ -105,7 +105,8 @@ PX_TEST(an_object_ends_with_its_last_reference) {
   CHECK_EQ(px_live_objects("thing"), 0);
 }
 
-// One thread counts without locks. From the first other one on, all of them count together.
+// With one thread, references are counted without atomics. Once a second thread starts, all counts
+// are atomic.
 enum { COUNTERS = 4, TIMES = 100000 };
 static pthread_barrier_t all_started;
 static void *retain_and_release(void *object) {
@@ -114,7 +115,7 @@ static void *retain_and_release(void *object) {
   return NULL;
 }
 
-PX_TEST(references_are_counted_by_one_thread_and_by_several) {
+PX_TEST(reference_counts_work_for_one_and_several_threads) {
   pthread_t threads[COUNTERS];
   int ended = 0;
   thing *one;
@@ -122,11 +123,11 @@ PX_TEST(references_are_counted_by_one_thread_and_by_several) {
   one->ended = &ended;
   px_object_init(one, &thing_class);
   pthread_barrier_init(&all_started, NULL, COUNTERS);
-  for (int turn = 1; turn <= 2; turn++) {
+  for (int round = 1; round <= 2; round++) {
     px_release(px_retain(one));
     for (int i = 0; i < COUNTERS; i++) OK(px_thread_start(&threads[i], retain_and_release, one));
     for (int i = 0; i < COUNTERS; i++) pthread_join(threads[i], NULL);
-    CHECK_EQ(px_refs(one), 1 + turn * COUNTERS * TIMES);
+    CHECK_EQ(px_refs(one), 1 + round * COUNTERS * TIMES);
   }
   for (int i = 0; i < 2 * COUNTERS * TIMES; i++) px_release(one);
   CHECK(!ended && px_refs(one) == 1);
@@ -151,7 +152,7 @@ PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {
 }
 
 // ---- memory
-PX_TEST(memory_that_cannot_grow_is_as_it_was) {
+PX_TEST(a_failed_resize_keeps_the_memory) {
   int64_t *numbers;
   OK(px_alloc((void **)&numbers, 2 * sizeof *numbers));
   CHECK(numbers[0] == 0 && numbers[1] == 0);
@@ -165,7 +166,7 @@ PX_TEST(memory_that_cannot_grow_is_as_it_was) {
   px_free(numbers);
 }
 
-PX_TEST(a_text_is_copied_or_there_is_no_memory) {
+PX_TEST(strdup_copies_or_fails) {
   char *copy = NULL;
   OK(px_strdup(&copy, "a text"));
   CHECK_TEXT(copy, "a text");
@@ -177,9 +178,9 @@ PX_TEST(a_text_is_copied_or_there_is_no_memory) {
 }
 
 // ---- warnings
-static char heard[64];
-static px_status hear(px_warning category, const char *text) {
-  snprintf(heard, sizeof heard, "%d: %s", (int)category, text);
+static char warned[64];
+static px_status save_warning(px_warning category, const char *text) {
+  snprintf(warned, sizeof warned, "%d: %s", (int)category, text);
   return PX_OK;
 }
 static px_status refuse(px_warning category, const char *text) {
@@ -188,22 +189,22 @@ static px_status refuse(px_warning category, const char *text) {
 
 PX_TEST(a_warning_goes_to_the_sink_or_nowhere) {
   OK(px_warn(PX_WARN_USER, "nobody hears %d", 1));
-  px_warning_set_sink(hear);
+  px_warning_set_sink(save_warning);
   OK(px_warn(PX_WARN_DEPRECATION, "somebody hears %d", 2));
-  CHECK_TEXT(heard, "2: somebody hears 2");
+  CHECK_TEXT(warned, "2: somebody hears 2");
   px_warning_set_sink(refuse);
   FAILS(px_warn(PX_WARN_USER, "and %s", "objects"), PX_RUNTIME, "a warning: and objects");
 }
 
 // ---- call sites
-static void ask(const char **file, int *line) { *file = "asked.py", *line = 4; }
+static void query_site(const char **file, int *line) { *file = "asked.py", *line = 4; }
 
-PX_TEST(a_call_site_is_set_or_asked_for) {
+PX_TEST(a_call_site_is_set_or_queried) {
   const char *file;
   int line;
   px_site_get(&file, &line);
   CHECK(!file);
-  px_site_set_source(ask);
+  px_site_set_source(query_site);
   px_site_get(&file, &line);
   CHECK_TEXT(file, "asked.py");
   px_site_set("set.c", 9);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generated kernels and the loops under them, on raw launches: dtypes, strides, broadcasting,
-// in-place use, faults, threads.
+// Generated kernels and the loops below them, on raw launches: dtypes, strides, broadcasting,
+// in-place use, faults and threads.
 #include "phlox/backend.h"
 #include "test.h"
 
@@ -74,9 +74,9 @@ PX_TEST(converts_operands_of_other_dtypes) {
 
 PX_TEST(rows_are_broadcast_and_transposed) {
   float a[6] = {0, 1, 2, 3, 4, 5}, b[2] = {100, 200}, c[6];
-  int64_t sizes[2] = {3, 2}, dense[2] = {2, 1}, turned[2] = {1, 3}, repeated[2] = {0, 1};
+  int64_t sizes[2] = {3, 2}, dense[2] = {2, 1}, transposed[2] = {1, 3}, repeated[2] = {0, 1};
   px_operand o[] = {operand(c, PX_FLOAT32, 2, sizes, dense),
-                    operand(a, PX_FLOAT32, 2, sizes, turned),
+                    operand(a, PX_FLOAT32, 2, sizes, transposed),
                     operand(b, PX_FLOAT32, 2, sizes, repeated)};
   px_value values[] = {PX_NONE(), PX_NONE(), PX_S(px_int(2))};
   run("add", PX_FLOAT32, 3, o, 3, values);
@@ -120,7 +120,7 @@ PX_TEST(bool_adds_as_or) {
   CHECK(!c[0] && c[1] == 1 && c[2] == 1 && c[3] == 1);
 }
 
-PX_TEST(clamp_takes_absent_limits) {
+PX_TEST(clamp_limits_are_optional) {
   float a[4] = {-3, -1, 1, NAN}, c[4];
   int64_t n = 4;
   float low = 0;
@@ -136,9 +136,9 @@ PX_TEST(clamp_takes_absent_limits) {
 
 // ---- reductions
 
-// Folds `in` (3 x 4, the strides given) over the dimensions of the mask.
-static void fold(const char *name, int compute, int mask, px_operand in, void *out, int out_dtype,
-                 void *indices) {
+// Reduces `in`, a strided 3 x 4 matrix, over the dimensions of the mask.
+static void reduce(const char *name, int compute, int mask, px_operand in, void *out, int out_dtype,
+                   void *indices) {
   int64_t sizes[2], strides[2], step = 1;
   for (int d = 1; d >= 0; d--) {
     bool reduced = mask >> d & 1;
@@ -155,54 +155,54 @@ static void fold(const char *name, int compute, int mask, px_operand in, void *o
 }
 
 static float grid[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-static const int64_t grid_sizes[2] = {3, 4}, grid_dense[2] = {4, 1}, grid_turned[2] = {1, 3};
+static const int64_t grid_sizes[2] = {3, 4}, grid_dense[2] = {4, 1}, grid_transposed[2] = {1, 3};
 
 PX_TEST(sums_over_rows_columns_and_all) {
   px_operand in = operand(grid, PX_FLOAT32, 2, grid_sizes, grid_dense);
   float out[4];
-  fold("sum", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
+  reduce("sum", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
   CHECK(out[0] == 15 && out[3] == 24);
-  fold("sum", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
+  reduce("sum", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
   CHECK(out[0] == 10 && out[2] == 42);
-  fold("mean", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
+  reduce("mean", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
   CHECK_NEAR(out[0], 6.5, 0);
-  in.strides = grid_turned;
-  fold("sum", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
+  in.strides = grid_transposed;
+  reduce("sum", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
   CHECK(out[0] == 1 + 4 + 7 + 10 && out[2] == 3 + 6 + 9 + 12);
 }
 
-PX_TEST(results_of_the_same_elements_are_alike) {
+PX_TEST(reductions_of_repeated_elements_are_equal) {
   static const int64_t still[2] = {0, 0}, down[2] = {4, 0};
   px_operand in = operand(grid + 2, PX_FLOAT32, 2, grid_sizes, still);
   float out[4] = {0};
-  fold("sum", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
+  reduce("sum", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
   for (int i = 0; i < 4; i++) CHECK_NEAR(out[i], 9, 0);
   in.strides = down;
-  fold("mean", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
+  reduce("mean", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
   for (int i = 0; i < 4; i++) CHECK_NEAR(out[i], (3 + 7 + 11) / 3.0, 0);
 }
 
-PX_TEST(extremes_and_their_places) {
+PX_TEST(max_and_min_with_indices) {
   float e[12] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, values[4];
   int64_t at[4];
   px_operand in = operand(e, PX_FLOAT32, 2, grid_sizes, grid_dense);
-  fold("max_dim", PX_FLOAT32, 2, in, values, PX_FLOAT32, at);
+  reduce("max_dim", PX_FLOAT32, 2, in, values, PX_FLOAT32, at);
   CHECK(values[0] == 4 && values[1] == 9 && values[2] == 8 && at[0] == 2 && at[1] == 1 &&
         at[2] == 3);
-  fold("argmin", PX_FLOAT32, 3, in, at, PX_INT64, NULL);
-  CHECK_EQ(at[0], 1);  // the first of equals
+  reduce("argmin", PX_FLOAT32, 3, in, at, PX_INT64, NULL);
+  CHECK_EQ(at[0], 1);  // the first of equal elements
   e[6] = NAN;
-  fold("argmax", PX_FLOAT32, 3, in, at, PX_INT64, NULL);
+  reduce("argmax", PX_FLOAT32, 3, in, at, PX_INT64, NULL);
   CHECK_EQ(at[0], 6);
-  fold("amax", PX_FLOAT32, 3, in, values, PX_FLOAT32, NULL);
+  reduce("amax", PX_FLOAT32, 3, in, values, PX_FLOAT32, NULL);
   CHECK(values[0] != values[0]);
 }
 
-PX_TEST(whole_numbers_sum_exactly) {
+PX_TEST(integers_sum_exactly) {
   int64_t e[12], out[1];
   for (int i = 0; i < 12; i++) e[i] = (INT64_C(1) << 53) + i;
   px_operand in = operand(e, PX_INT64, 2, grid_sizes, grid_dense);
-  fold("sum", PX_INT64, 3, in, out, PX_INT64, NULL);
+  reduce("sum", PX_INT64, 3, in, out, PX_INT64, NULL);
   CHECK_EQ(out[0], 12 * (INT64_C(1) << 53) + 66);
 }
 
@@ -210,20 +210,20 @@ PX_TEST(an_empty_sum_is_zero_and_an_empty_mean_nan) {
   int64_t sizes[2] = {3, 0};
   float out[3] = {9, 9, 9};
   px_operand in = operand(grid, PX_FLOAT32, 2, sizes, grid_dense);
-  fold("sum", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
+  reduce("sum", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
   CHECK(out[0] == 0 && out[1] == 0 && out[2] == 0);
-  fold("mean", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
+  reduce("mean", PX_FLOAT32, 2, in, out, PX_FLOAT32, NULL);
   CHECK(out[0] != out[0]);
 }
 
 PX_TEST(variance_and_norm) {
   float out[1];
   px_operand in = operand(grid, PX_FLOAT32, 2, grid_sizes, grid_dense);
-  fold("var", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
+  reduce("var", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
   CHECK_NEAR(out[0], 13, 1e-5);
-  fold("norm", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
+  reduce("norm", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
   CHECK_NEAR(out[0], sqrt(650), 1e-5);
-  fold("logsumexp", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
+  reduce("logsumexp", PX_FLOAT32, 3, in, out, PX_FLOAT32, NULL);
   CHECK_NEAR(out[0], 12.4586697, 1e-5);
 }
 
@@ -255,7 +255,7 @@ PX_TEST(long_sums_do_not_depend_on_threads) {
   for (int i = 0; i < 4; i++) {
     void *other;
     pthread_join(threads[i], &other);
-    CHECK(other == first);  // to the bit, though the pool was busy for some
+    CHECK(other == first);  // bitwise equal, although the pool was busy for some threads
   }
   float sum;
   uint32_t bits = (uint32_t)(uintptr_t)first;
@@ -264,7 +264,7 @@ PX_TEST(long_sums_do_not_depend_on_threads) {
   free(e);
 }
 
-PX_TEST(a_forked_child_has_a_pool_of_its_own) {
+PX_TEST(a_forked_child_starts_its_own_pool) {
 #ifdef __SANITIZE_THREAD__
   SKIP("the thread sanitizer does not follow threads of a forked child");
 #endif
@@ -279,8 +279,8 @@ PX_TEST(a_forked_child_has_a_pool_of_its_own) {
   free(e);
 }
 
-// Conversions of many elements go by blocks and vectors, those of one do not.
-PX_TEST(many_elements_become_what_each_alone_becomes) {
+// Many elements are converted by blocks and vectors, single ones are not.
+PX_TEST(vectorized_conversion_matches_single_elements) {
   enum { N = 300 };
   static double numbers[N], given[2 * N], made[N], each[N];
   for (int i = 0; i < N; i++) numbers[i] = (i % 40 - 13) * 1.37;
@@ -301,12 +301,12 @@ PX_TEST(many_elements_become_what_each_alone_becomes) {
       }
 }
 
-// Rows of every length up to where they are copied one by one, which lie apart on both sides.
-PX_TEST(short_rows_are_copied_together) {
-  enum { ROWS = 5, MOST = 1040 };
-  static uint8_t from[ROWS * (MOST + 3)], to[ROWS * (MOST + 5)];
+// Rows of each length up to the threshold for single-row copies, with gaps on both sides.
+PX_TEST(short_rows_are_batched_in_copies) {
+  enum { ROWS = 5, MAX_LENGTH = 1040 };
+  static uint8_t from[ROWS * (MAX_LENGTH + 3)], to[ROWS * (MAX_LENGTH + 5)];
   for (size_t i = 0; i < sizeof from; i++) from[i] = (uint8_t)(i * 7 + i / 256);
-  for (int64_t n = 1; n <= MOST; n += n < 70 ? 1 : 97) {
+  for (int64_t n = 1; n <= MAX_LENGTH; n += n < 70 ? 1 : 97) {
     int64_t sizes[] = {ROWS, n}, ts[] = {n + 5, 1}, fs[] = {n + 3, 1};
     px_operand o[] = {operand(to, PX_UINT8, 2, sizes, ts), operand(from, PX_UINT8, 2, sizes, fs)};
     memset(to, 0, sizeof to);

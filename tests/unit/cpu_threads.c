@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool of the CPU kernels, built into this program once more, by names of its own: what it
-// counts is hidden.
+// The thread pool of the CPU kernels. This program compiles its own copy under other names to reach
+// the internal counters.
 #define px__cpu_parallel own_parallel
 #define px__cpu_parallel_of own_parallel_of
 #define px__cpu_plan_of own_plan_of
@@ -20,7 +20,7 @@ static void add(void *context, int64_t begin, int64_t end) {
 }
 static void add_nested(void *context, int64_t begin, int64_t end) {
   int64_t inner = 0;
-  px__cpu_parallel(10, 1, add, &inner);  // the pool is taken: runs here
+  px__cpu_parallel(10, 1, add, &inner);  // the pool is busy, so this runs on the calling thread
   CHECK_EQ(inner, 10);
   add(context, begin, end);
 }
@@ -28,13 +28,14 @@ static void *many_jobs(void *unused) {
   for (int i = 1; i < 300; i++) {
     int64_t n = 0;
     px__cpu_parallel(i * 37, 1, add, &n);
-    px__cpu_parallel(i * 37, 5, add, &n);  // mostly alone, once it is known to be short
+    px__cpu_parallel(i * 37, 5, add,
+                     &n);  // mostly single-threaded once the job is known to be short
     CHECK_EQ(n, i * 74);
   }
   return unused;
 }
 
-PX_TEST(every_element_is_worked_on_once) {
+PX_TEST(every_element_is_visited_once) {
   setenv("PHLOX_THREADS", "4", 1);
   CHECK_EQ(px__cpu_thread_count(), 4);
   many_jobs(NULL);
@@ -51,17 +52,17 @@ PX_TEST(several_threads_share_the_pool) {
   for (int i = 0; i < 4; i++) CHECK(!pthread_create(&others[i], NULL, many_jobs, NULL));
   for (int i = 0; i < 4; i++) pthread_join(others[i], NULL);
 }
-static void add_and_give_way(void *context, int64_t begin, int64_t end) {
+static void add_and_yield(void *context, int64_t begin, int64_t end) {
   sched_yield();
   add(context, begin, end);
 }
-// A job of threads that are no fewer than the cores is waited for asleep: the last one to leave
-// tells that it ended.
+// With at least as many threads as cores, the caller sleeps until a job ends. The last worker wakes
+// it.
 PX_TEST(the_end_of_a_job_wakes_the_caller) {
   setenv("PHLOX_THREADS", "3", 1);
   for (int i = 0; i < 20000; i++) {
     int64_t n = 0;
-    px__cpu_parallel(3, 1, add_and_give_way, &n);
+    px__cpu_parallel(3, 1, add_and_yield, &n);
     CHECK_EQ(n, 3);
   }
 }
@@ -70,7 +71,7 @@ PX_TEST(one_thread_needs_no_pool) {
   many_jobs(NULL);
   CHECK_EQ(started, 0);
 }
-PX_TEST(a_job_starts_as_many_workers_as_it_has_pieces_for) {
+PX_TEST(a_job_starts_one_worker_per_piece) {
   setenv("PHLOX_THREADS", "16", 1);
   int64_t n = 0;
   px__cpu_parallel(2, 1, add, &n);
@@ -79,16 +80,16 @@ PX_TEST(a_job_starts_as_many_workers_as_it_has_pieces_for) {
   CHECK_EQ(started, 2);
   px__cpu_parallel(100, 1, add, &n);
   CHECK_EQ(started, 15);
-  px__cpu_parallel(2, 1, add, &n);  // one of those that sleep is enough
+  px__cpu_parallel(2, 1, add, &n);  // one sleeping worker is enough
   CHECK_EQ(n, 204);
 }
-// ---- how many threads a job is worth
+// ---- the number of threads of a job
 static const char ops[10000], *const op = ops;
 
-PX_TEST(a_job_has_as_many_threads_as_its_work_pays_for) {
+PX_TEST(the_measured_cost_limits_the_threads_of_a_job) {
   setenv("PHLOX_THREADS", "16", 1);
   min_work_awake = 2000;
-  CHECK_EQ(px__cpu_plan_of(op, 5).count, 5);  // nothing is known: a grain is worth a thread
+  CHECK_EQ(px__cpu_plan_of(op, 5).count, 5);  // without a measurement, each grain gets a thread
   CHECK_EQ(px__cpu_plan_of(op, 0.5).count, 1);
   px__job_cost_record(px__job_cost_of(op, 5), 5, 2900);
   CHECK_EQ(px__cpu_plan_of(op, 5).count, 1);
@@ -98,23 +99,23 @@ PX_TEST(a_job_has_as_many_threads_as_its_work_pays_for) {
   px__job_cost_record(px__job_cost_of(op + 2, 0.5), 0.5, 100000);
   CHECK_EQ(px__cpu_plan_of(op + 2, 0.5).count, 16);
 }
-PX_TEST(more_work_of_an_op_is_another_kind) {
+PX_TEST(costs_are_kept_per_op_and_magnitude) {
   px__job_cost_record(px__job_cost_of(op, 1), 1, 1000);
   CHECK_NEAR(px__job_cost_ns(px__job_cost_of(op, 1.9), 1), 1000, 1);
   CHECK_EQ(px__job_cost_ns(px__job_cost_of(op, 4), 1), 0);
   CHECK_EQ(px__job_cost_ns(px__job_cost_of(op, 1e12), 1), 0);
 }
-PX_TEST(the_quickest_job_of_a_kind_counts_for_long) {
+PX_TEST(the_cost_estimate_rises_slowly) {
   px__job_cost *k = px__job_cost_of(op, 1);
   px__job_cost_record(k, 1, 1000);
-  px__job_cost_record(k, 1, 1000000);  // once it waited
+  px__job_cost_record(k, 1, 1000000);  // one slow run, which waited
   CHECK_NEAR(px__job_cost_ns(k, 1), 1000 + 3 * 1000 / 32.0, 2);
   px__job_cost_record(k, 2, 1000);
   CHECK_NEAR(px__job_cost_ns(k, 1), 500, 2);
   for (int i = 0; i < 200; i++) px__job_cost_record(k, 1, 4000);
   CHECK_NEAR(px__job_cost_ns(k, 1), 4000, 100);
 }
-PX_TEST(a_kind_gives_its_place_to_another_one) {
+PX_TEST(a_cost_entry_can_be_evicted) {
   px__job_cost_record(px__job_cost_of(op, 1), 1, 1000);
   for (const char *other = op + 1; px__job_cost_of(other, 1) != px__job_cost_of(op, 1); other++)
     if (other == op + sizeof ops - 1) break;
@@ -123,16 +124,16 @@ PX_TEST(a_kind_gives_its_place_to_another_one) {
 PX_TEST(jobs_are_measured_as_they_run) {
   setenv("PHLOX_THREADS", "4", 1);
   int64_t n = 0;
-  px__cpu_parallel_of(op, 100, 80, add, &n);  // alone
+  px__cpu_parallel_of(op, 100, 80, add, &n);  // single-threaded
   CHECK(px__job_cost_ns(px__job_cost_of(op, 1.25), 1) > 0);
   CHECK_EQ(n, 100);
   px__job_cost *k =
-      px__job_cost_of(op, 100);  // one that the workers leave a part of to this thread
+      px__job_cost_of(op, 100);  // large enough that workers leave a part to this thread
   for (int i = 0; i < 10000 && px__job_cost_ns(k, 1) <= 0; i++)
     px__cpu_parallel_of(op, 8000, 80, add, &n);
   CHECK(px__job_cost_ns(k, 1) > 0 && min_work_awake >= MIN_WORK_NS && started == 3);
 }
-PX_TEST(work_that_is_cut_beforehand_is_done_once) {
+PX_TEST(presplit_work_is_done_once) {
   setenv("PHLOX_THREADS", "4", 1);
   for (int64_t pieces = 1; pieces < 40; pieces++) {
     int64_t n = 0;
@@ -141,7 +142,7 @@ PX_TEST(work_that_is_cut_beforehand_is_done_once) {
     CHECK_EQ(n, pieces);
   }
 }
-PX_TEST(a_forked_child_starts_afresh) {
+PX_TEST(a_forked_child_restarts_the_pool) {
 #ifdef __SANITIZE_THREAD__
   SKIP("the thread sanitizer does not follow threads of a forked child");
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets, orders and loaders: PyTorch's orders for its seeds, with and without workers, and what
-// happens when an item cannot be had.
+// Datasets, samplers and loaders: PyTorch's orders for its seeds, with and without workers, and
+// failing items.
 #include "devices.h"
 
 static px_dataset *numbers(int64_t n) {
@@ -18,8 +18,8 @@ static px_loader *loader(px_dataset *dataset, px_loader_options options) {
   return made;
 }
 
-// All numbers of a pass in order, a -1 after each batch; how many there are.
-static int pass(px_loader *from, int64_t *out) {
+// Collects all numbers of one iteration in order, with -1 after each batch. Returns their count.
+static int collect(px_loader *from, int64_t *out) {
   PX_SCOPED(px_loader_iter) iter = NULL;
   int count = 0;
   OK(px_loader_start(&iter, from));
@@ -33,45 +33,45 @@ static int pass(px_loader *from, int64_t *out) {
   }
   px_list *none = NULL;
   FAILS(px_loader_next(&none, iter), PX_STOP, "");
-  FAILS(px_loader_next(&none, iter), PX_STOP, "");  // and it stays so
+  FAILS(px_loader_next(&none, iter), PX_STOP, "");  // and again
   return count;
 }
 
-static void gives(px_loader *from, const int64_t *wanted, int count) {
+static void check_order(px_loader *from, const int64_t *wanted, int count) {
   int64_t got[64];
-  CHECK_EQ(pass(from, got), count);
+  CHECK_EQ(collect(from, got), count);
   for (int i = 0; i < count; i++) CHECK_EQ(got[i], wanted[i]);
 }
-#define GIVES(from, ...) \
-  gives(from, (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / 8)
+#define CHECK_ORDER(from, ...) \
+  check_order(from, (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / 8)
 
 PX_TEST(batches_come_in_order) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   PX_SCOPED(px_loader) plain = loader(dataset, (px_loader_options){.batch_size = 4});
   CHECK_EQ(px_loader_length(plain), 3);
-  GIVES(plain, 0, 1, 2, 3, -1, 4, 5, 6, 7, -1, 8, 9, -1);
+  CHECK_ORDER(plain, 0, 1, 2, 3, -1, 4, 5, 6, 7, -1, 8, 9, -1);
 }
 
-PX_TEST(an_unfinished_batch_may_be_dropped) {
+PX_TEST(an_incomplete_batch_may_be_dropped) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   PX_SCOPED(px_loader)
   whole = loader(dataset, (px_loader_options){.batch_size = 4, .drop_last = true});
   CHECK_EQ(px_loader_length(whole), 2);
-  GIVES(whole, 0, 1, 2, 3, -1, 4, 5, 6, 7, -1);
+  CHECK_ORDER(whole, 0, 1, 2, 3, -1, 4, 5, 6, 7, -1);
 }
 
-PX_TEST(a_shuffled_pass_has_pytorchs_order) {
+PX_TEST(a_shuffled_iteration_has_pytorchs_order) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   for (int workers = 0; workers < 4; workers++) {
     px_manual_seed(0);
     PX_SCOPED(px_loader)
     shuffled =
         loader(dataset, (px_loader_options){.batch_size = 4, .shuffle = true, .workers = workers});
-    GIVES(shuffled, 6, 7, 1, 4, -1, 2, 0, 9, 8, -1, 3, 5, -1);
+    CHECK_ORDER(shuffled, 6, 7, 1, 4, -1, 2, 0, 9, 8, -1, 3, 5, -1);
   }
 }
 
-PX_TEST(an_order_may_be_longer_than_what_it_is_of) {
+PX_TEST(an_order_may_be_longer_than_its_dataset) {
   static const int64_t wanted[][5] = {{0, 1, 2, 2, 0}, {0, 2, 2, 0, 0}};
   for (int replacement = 0; replacement < 2; replacement++) {
     int64_t order[5];
@@ -82,7 +82,7 @@ PX_TEST(an_order_may_be_longer_than_what_it_is_of) {
   FAILS(px_random_order((int64_t[1]){0}, 0, 1, false, NULL), PX_VALUE, "cannot draw 1 samples");
 }
 
-PX_TEST(rows_are_cut_out_of_all_tensors) {
+PX_TEST(batches_take_rows_of_all_tensors) {
   PX_SCOPED(px_dataset) dataset = numbers(5);
   PX_SCOPED(px_list) item = NULL;
   PX_SCOPED(px_list) rows = NULL;
@@ -99,7 +99,7 @@ PX_TEST(rows_are_cut_out_of_all_tensors) {
   FAILS(px_collate_rows(&rows, tensors, 2, (int64_t[]){5}, 1), PX_INDEX, "");
 }
 
-PX_TEST(a_generator_goes_on_from_pass_to_pass) {
+PX_TEST(a_generator_continues_across_iterations) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   PX_SCOPED(px_generator) generator = NULL;
   OK(px_generator_new(&generator, px_cpu()));
@@ -107,11 +107,11 @@ PX_TEST(a_generator_goes_on_from_pass_to_pass) {
   PX_SCOPED(px_loader)
   shuffled = loader(dataset,
                     (px_loader_options){.batch_size = 4, .shuffle = true, .generator = generator});
-  GIVES(shuffled, 7, 4, 8, 1, -1, 2, 3, 6, 5, -1, 9, 0, -1);
-  GIVES(shuffled, 2, 1, 6, 3, -1, 5, 9, 4, 7, -1, 8, 0, -1);
+  CHECK_ORDER(shuffled, 7, 4, 8, 1, -1, 2, 3, 6, 5, -1, 9, 0, -1);
+  CHECK_ORDER(shuffled, 2, 1, 6, 3, -1, 5, 9, 4, 7, -1, 8, 0, -1);
 }
 
-PX_TEST(a_random_sampler_draws_a_seed_a_pass) {
+PX_TEST(a_random_sampler_draws_a_seed_per_iteration) {
   PX_SCOPED(px_sampler) sampler = NULL;
   int64_t order[10];
   static const int64_t first[] = {6, 9, 0, 7, 3, 5, 4, 2, 1, 8},
@@ -125,7 +125,7 @@ PX_TEST(a_random_sampler_draws_a_seed_a_pass) {
   CHECK(!memcmp(order, second, sizeof order));
 }
 
-PX_TEST(a_weighted_sampler_draws_as_multinomial_does) {
+PX_TEST(a_weighted_sampler_draws_like_multinomial) {
   PX_SCOPED(px_sampler) sampler = NULL;
   PX_SCOPED(px_generator) generator = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
@@ -154,10 +154,10 @@ PX_TEST(a_random_split_has_pytorchs_parts) {
   px_dataset *parts[2];
   px_manual_seed(0);
   OK(px_dataset_random_split(parts, dataset, (int64_t[]){7, 3}, 2, NULL));
-  PX_SCOPED(px_loader) most = loader(parts[0], (px_loader_options){.batch_size = 7});
+  PX_SCOPED(px_loader) larger = loader(parts[0], (px_loader_options){.batch_size = 7});
   PX_SCOPED(px_loader) rest = loader(parts[1], (px_loader_options){.batch_size = 3});
-  GIVES(most, 4, 1, 7, 5, 3, 9, 0, -1);
-  GIVES(rest, 8, 6, 2, -1);
+  CHECK_ORDER(larger, 4, 1, 7, 5, 3, 9, 0, -1);
+  CHECK_ORDER(rest, 8, 6, 2, -1);
   px_release(parts[0]), px_release(parts[1]);
   int64_t order[10];
   px_manual_seed(0);
@@ -171,19 +171,19 @@ PX_TEST(workers_keep_the_order) {
   PX_SCOPED(px_dataset) dataset = numbers(50);
   int64_t wanted[80], got[80];
   PX_SCOPED(px_loader) alone = loader(dataset, (px_loader_options){.batch_size = 3});
-  int count = pass(alone, wanted);
+  int count = collect(alone, wanted);
   for (int workers = 1; workers <= 8; workers++) {
     PX_SCOPED(px_loader)
     helped =
         loader(dataset, (px_loader_options){.batch_size = 3, .workers = workers, .prefetch = 1});
     for (int times = 0; times < 3; times++) {
-      CHECK_EQ(pass(helped, got), count);
+      CHECK_EQ(collect(helped, got), count);
       CHECK(!memcmp(got, wanted, (size_t)count * 8));
     }
   }
 }
 
-PX_TEST(a_pass_may_be_left_early) {
+PX_TEST(an_iteration_may_end_early) {
   PX_SCOPED(px_dataset) dataset = numbers(50);
   PX_SCOPED(px_loader) helped = loader(dataset, (px_loader_options){.batch_size = 1, .workers = 3});
   int64_t objects = px_live_objects(NULL);
@@ -198,18 +198,18 @@ PX_TEST(a_pass_may_be_left_early) {
   CHECK_EQ(px_live_objects(NULL), objects);
 }
 
-// ---- a dataset of the test's own: squares; item `broken` fails
+// ---- a dataset of the test: squares; item `broken` fails
 
 typedef struct squares {
   int64_t length, broken;
-  int asked;  // atomic
+  int fetched;  // atomic
 } squares;
 
 static int64_t squares_length(void *context) { return ((squares *)context)->length; }
 
 static px_status squares_get(px_list **out, int64_t index, void *context) {
   squares *self = context;
-  __atomic_add_fetch(&self->asked, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&self->fetched, 1, __ATOMIC_RELAXED);
   PX_CHECK(index != self->broken, PX_KEY, "item %lld is broken", (long long)index);
   PX_SCOPED(px_tensor) square = NULL;
   PX_SCOPED(px_tensor) name = NULL;
@@ -243,7 +243,7 @@ PX_TEST(items_are_stacked) {
   CHECK_EQ(px_tensor_size(px_list_get(batch, 1), 1), 2);
 }
 
-PX_TEST(an_error_of_an_item_is_the_loaders) {
+PX_TEST(an_items_error_is_returned_by_the_loader) {
   squares self = {6, 3, 0};
   PX_SCOPED(px_dataset) dataset = dataset_of(&self);
   PX_SCOPED(px_loader) from = loader(dataset, (px_loader_options){.batch_size = 2});
@@ -254,11 +254,11 @@ PX_TEST(an_error_of_an_item_is_the_loaders) {
   px_release(batch);
   FAILS(px_loader_next(&batch, iter), PX_KEY, "item 3 is broken");
   CHECK(!batch);
-  OK(px_loader_next(&batch, iter));  // the pass goes on behind it
+  OK(px_loader_next(&batch, iter));  // the iteration continues after it
   px_release(batch);
 }
 
-PX_TEST(an_error_in_a_worker_names_it) {
+PX_TEST(an_error_in_a_worker_names_the_worker) {
   squares self = {6, 3, 0};
   PX_SCOPED(px_dataset) dataset = dataset_of(&self);
   PX_SCOPED(px_loader) from = loader(dataset, (px_loader_options){.batch_size = 2, .workers = 1});
@@ -274,19 +274,20 @@ PX_TEST(an_error_in_a_worker_names_it) {
   px_release(batch);
 }
 
-PX_TEST(workers_fetch_no_further_than_asked) {
+PX_TEST(workers_fetch_no_further_than_prefetch) {
   squares self = {100, -1, 0};
   PX_SCOPED(px_dataset) dataset = dataset_of(&self);
   PX_SCOPED(px_loader)
   from = loader(dataset, (px_loader_options){.batch_size = 1, .workers = 2, .prefetch = 3});
   PX_SCOPED(px_loader_iter) iter = NULL;
   OK(px_loader_start(&iter, from));
-  for (int i = 0; i < 200 && __atomic_load_n(&self.asked, __ATOMIC_RELAXED) < 6; i++) usleep(5000);
+  for (int i = 0; i < 200 && __atomic_load_n(&self.fetched, __ATOMIC_RELAXED) < 6; i++)
+    usleep(5000);
   usleep(30000);
-  CHECK_EQ(__atomic_load_n(&self.asked, __ATOMIC_RELAXED), 6);
+  CHECK_EQ(__atomic_load_n(&self.fetched, __ATOMIC_RELAXED), 6);
 }
 
-PX_TEST(threads_that_cannot_start_are_an_error) {
+PX_TEST(failing_to_start_threads_is_an_error) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   PX_SCOPED(px_loader) from = loader(dataset, (px_loader_options){.batch_size = 1, .workers = 3});
   int64_t objects = px_live_objects(NULL);
@@ -300,14 +301,14 @@ PX_TEST(threads_that_cannot_start_are_an_error) {
   CHECK_EQ(px_live_objects(NULL), objects);
 }
 
-PX_TEST(a_pass_survives_failing_allocations) {
+PX_TEST(an_iteration_survives_failing_allocations) {
   PX_SCOPED(px_dataset) dataset = numbers(6);
   int64_t unused[16], objects = 0;
   for (int workers = 0; workers < 2; workers++) {
     PX_SCOPED(px_loader)
     from =
         loader(dataset, (px_loader_options){.batch_size = 2, .shuffle = true, .workers = workers});
-    pass(from, unused);
+    collect(from, unused);
     objects = px_live_objects(NULL);
     for (int64_t n = 1, seen = n; seen >= n; n++) {
       PX_SCOPED(px_loader_iter) iter = NULL;
@@ -341,7 +342,7 @@ PX_TEST(indices_out_of_range_are_refused) {
   FAILS(px_dataset_get(&none, part, -3), PX_INDEX, "index -3 is out of bounds");
 }
 
-PX_TEST(tensors_of_a_dataset_have_one_length) {
+PX_TEST(tensors_of_a_dataset_must_have_one_length) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   px_dataset *none = NULL;
@@ -351,7 +352,7 @@ PX_TEST(tensors_of_a_dataset_have_one_length) {
         "Size mismatch between tensors");
 }
 
-PX_TEST(options_that_contradict_are_refused) {
+PX_TEST(contradicting_options_are_refused) {
   PX_SCOPED(px_dataset) dataset = numbers(3);
   PX_SCOPED(px_sampler) sampler = NULL;
   px_loader *none = NULL;
@@ -364,7 +365,7 @@ PX_TEST(options_that_contradict_are_refused) {
         PX_VALUE, "sampler option is mutually exclusive with shuffle");
 }
 
-PX_TEST(items_of_unlike_shapes_are_not_stacked) {
+PX_TEST(items_of_different_shapes_are_not_stacked) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   OK(px_zeros(&a, (int64_t[]){1}, 1, PX_FLOAT32, px_cpu(), false, false));
@@ -382,7 +383,7 @@ PX_TEST(items_of_unlike_shapes_are_not_stacked) {
         "each element in list of batch should be of equal size");
 }
 
-PX_TEST(batches_are_pinned_where_there_is_a_device) {
+PX_TEST(batches_are_pinned_if_there_is_a_device) {
   simulate(1);
   PX_SCOPED(px_dataset) dataset = numbers(4);
   for (int workers = 0; workers < 2; workers++) {
@@ -397,7 +398,7 @@ PX_TEST(batches_are_pinned_where_there_is_a_device) {
   }
 }
 
-// ---- what C lets a caller ask for
+// ---- requests that only C callers can make
 
 PX_TEST(a_batch_may_be_larger_than_any_dataset) {
   PX_SCOPED(px_dataset) d = numbers(5);
@@ -407,7 +408,7 @@ PX_TEST(a_batch_may_be_larger_than_any_dataset) {
     PX_SCOPED(px_loader) none = loader(d, (px_loader_options){.batch_size = 6, .drop_last = true});
     CHECK_EQ(px_loader_length(all), 1);
     CHECK_EQ(px_loader_length(none), 0);
-    gives(all, (int64_t[]){0, 1, 2, 3, 4, -1}, 6);
+    check_order(all, (int64_t[]){0, 1, 2, 3, 4, -1}, 6);
   }
   PX_SCOPED(px_loader) plain = NULL;
   OK(px_loader_new(&plain, d, NULL));  // all defaults

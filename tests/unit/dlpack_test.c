@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack: memory is lent and taken over without a copy, and given back once.
+// DLPack: zero-copy export and import, with exactly one release.
 #include "devices.h"
 #include "phlox/dlpack.h"
 
@@ -26,7 +26,7 @@ PX_TEST(an_export_shares_memory_and_keeps_it) {
   CHECK_EQ(px_live_objects("tensor"), 0);
 }
 
-PX_TEST(there_and_back_is_the_same_memory) {
+PX_TEST(a_round_trip_keeps_the_memory) {
   for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++) {
     px_tensor *t = made((px_dtype)dtype), *back;
     px_dl_managed *managed;
@@ -41,7 +41,7 @@ PX_TEST(there_and_back_is_the_same_memory) {
   }
 }
 
-PX_TEST(what_phlox_has_not_is_refused_and_stays_the_givers) {
+PX_TEST(unsupported_imports_stay_with_the_exporter) {
   px_tensor *t = made(PX_FLOAT32), *back;
   px_dl_managed *managed;
   OK(px_dlpack_export(&managed, t, NULL));
@@ -74,7 +74,8 @@ PX_TEST(what_phlox_has_not_is_refused_and_stays_the_givers) {
   px_release(t);
 }
 
-static px_dl_managed lent(void *data, px_dl_device device, int64_t *sizes, int64_t *strides) {
+static px_dl_managed managed_tensor(void *data, px_dl_device device, int64_t *sizes,
+                                    int64_t *strides) {
   return (px_dl_managed){.dl_tensor = {.data = data,
                                        .device = device,
                                        .ndim = 1,
@@ -83,14 +84,14 @@ static px_dl_managed lent(void *data, px_dl_device device, int64_t *sizes, int64
                                        .strides = strides}};
 }
 
-PX_TEST(elements_at_odd_addresses_are_computed_with_and_bytes_between_them_stay) {
+PX_TEST(unaligned_elements_are_computed_without_touching_gaps) {
   char bytes[1 + 5 * sizeof(float)];
   int64_t sizes[] = {3}, strides[] = {2};
   float two = 2, result;
   px_tensor *t;
   memset(bytes, 0x55, sizeof bytes);
   for (int i = 0; i < 3; i++) memcpy(bytes + 1 + 8 * i, &two, sizeof two);
-  px_dl_managed managed = lent(bytes + 1, (px_dl_device){1, 0}, sizes, strides);
+  px_dl_managed managed = managed_tensor(bytes + 1, (px_dl_device){1, 0}, sizes, strides);
   OK(px_dlpack_import_take(&t, &managed));
   OK(px_add_(t, t, px_int(3)));
   OK(px_mul_(t, t));
@@ -109,7 +110,7 @@ PX_TEST(without_memory_for_aligned_copies_nothing_is_written) {
   char bytes[17] = {0}, zeros[17] = {0};
   int64_t size = 4;
   px_tensor *t;
-  px_dl_managed managed = lent(bytes + 1, (px_dl_device){1, 0}, &size, NULL);
+  px_dl_managed managed = managed_tensor(bytes + 1, (px_dl_device){1, 0}, &size, NULL);
   OK(px_dlpack_import_take(&t, &managed));
   px_status status = PX_NOMEM;
   for (int n = 1; status == PX_NOMEM; n++) {
@@ -123,26 +124,26 @@ PX_TEST(without_memory_for_aligned_copies_nothing_is_written) {
   px_release(t);
 }
 
-PX_TEST(what_a_device_cannot_read_is_refused) {
+PX_TEST(memory_unreadable_by_the_device_is_refused) {
   simulate(1);
   px_tensor *t;
   int64_t size = 1;
   PX_SCOPED(px_tensor) memory = NULL;
   OK(px_ones(&memory, (int64_t[]){4}, 1, PX_FLOAT32, px_cuda(0), false, false));
   char *at = px_tensor_data(memory);
-  px_dl_managed odd = lent(at + 2, (px_dl_device){2, 0}, &size, NULL);
+  px_dl_managed odd = managed_tensor(at + 2, (px_dl_device){2, 0}, &size, NULL);
   FAILS(px_dlpack_import_take(&t, &odd), PX_RUNTIME, "aligned to 4 bytes");
-  px_dl_managed nowhere = lent(at, (px_dl_device){2, -1}, &size, NULL);
+  px_dl_managed nowhere = managed_tensor(at, (px_dl_device){2, -1}, &size, NULL);
   FAILS(px_dlpack_import_take(&t, &nowhere), PX_RUNTIME, "invalid device_id -1");
 }
 
-PX_TEST(any_byte_but_zero_is_true) {
+PX_TEST(any_nonzero_byte_is_true) {
   uint8_t bytes[] = {0, 1, 2, 255};
   int64_t size = 4, read;
   px_tensor *t;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  px_dl_managed managed = lent(bytes, (px_dl_device){1, 0}, &size, NULL);
+  px_dl_managed managed = managed_tensor(bytes, (px_dl_device){1, 0}, &size, NULL);
   managed.dl_tensor.dtype = (px_dl_dtype){6, 8, 1};
   OK(px_dlpack_import_take(&t, &managed));
   OK(px_bitwise_and(&both, t, t));
@@ -152,7 +153,7 @@ PX_TEST(any_byte_but_zero_is_true) {
   px_release(t);
 }
 
-// ---- devices: the race checker says what is ordered
+// ---- devices: the race checker verifies ordering
 
 static px_tensor *filled(void) {
   px_tensor *t;
@@ -161,7 +162,7 @@ static px_tensor *filled(void) {
   OK(px_ones(&t, (int64_t[]){4}, 1, PX_FLOAT32, px_cuda(0), false, false));
   return t;
 }
-// Reads the tensor on a stream; the number of races so far.
+// Reads the tensor on a stream. Returns the number of races so far.
 static int64_t races_of_a_read(px_tensor *t, px_stream *stream) {
   PX_SCOPED(px_tensor) sum = NULL;
   OK(px_stream_set_current(stream));
@@ -170,7 +171,7 @@ static int64_t races_of_a_read(px_tensor *t, px_stream *stream) {
   return px_race_count();
 }
 
-PX_TEST(an_export_orders_work_before_the_stream_that_takes_it) {
+PX_TEST(an_export_orders_work_before_the_consumer_stream) {
   PX_SCOPED(px_tensor) t = filled();
   PX_SCOPED(px_stream) s = NULL;
   px_dl_managed *managed;
@@ -181,7 +182,7 @@ PX_TEST(an_export_orders_work_before_the_stream_that_takes_it) {
 }
 
 PX_TEST(an_export_without_a_stream_orders_nothing) {
-  setenv("PHLOX_SIM_MODE", "schedule", 1);  // one thread: the race is found, and does not happen
+  setenv("PHLOX_SIM_MODE", "schedule", 1);  // one thread: the race is reported and does not happen
   PX_SCOPED(px_tensor) t = filled();
   PX_SCOPED(px_stream) s = NULL;
   px_dl_managed *managed;
@@ -191,7 +192,7 @@ PX_TEST(an_export_without_a_stream_orders_nothing) {
   managed->deleter(managed);
 }
 
-PX_TEST(simulated_work_is_awaited_for_the_streams_of_others) {
+PX_TEST(the_host_waits_for_simulated_work_before_foreign_streams) {
   setenv("PHLOX_SIM_DELAY", "2000", 1);
   PX_SCOPED(px_tensor) t = filled();
   px_stream *s;
@@ -205,16 +206,16 @@ PX_TEST(simulated_work_is_awaited_for_the_streams_of_others) {
   managed->deleter(managed);
 }
 
-// ---- memory that was taken over
+// ---- imported memory
 
-static int given_back;
-static void count_back(px_dl_managed *self) { given_back++; }
+static int released_count;
+static void count_release(px_dl_managed *self) { released_count++; }
 static void wait_for_post(void *gate) {
   while (sem_wait(gate)) continue;
 }
-PX_TEST(memory_in_use_goes_back_when_the_work_on_it_is_done_and_nobody_waits) {
+PX_TEST(memory_in_use_is_released_after_its_work_without_blocking) {
   PX_SCOPED(px_tensor) t = filled();
-  px_tensor *taken;
+  px_tensor *imported;
   px_stream *s;
   sem_t gate;
   int64_t size = 4;
@@ -223,28 +224,28 @@ PX_TEST(memory_in_use_goes_back_when_the_work_on_it_is_done_and_nobody_waits) {
                                          .ndim = 1,
                                          .dtype = {2, 32, 1},
                                          .shape = &size},
-                           .deleter = count_back};
-  OK(px_dlpack_import_take(&taken, &managed));
+                           .deleter = count_release};
+  OK(px_dlpack_import_take(&imported, &managed));
   sem_init(&gate, 0, 0);
   OK(px_device_synchronize(0));
   OK(px_stream_current(&s, px_cuda(0)));
   OK(px_stream_host_call(s, wait_for_post, &gate));
-  OK(px_mul_(taken, taken));
-  px_release(taken);
-  CHECK_EQ(given_back, 0);
+  OK(px_mul_(imported, imported));
+  px_release(imported);
+  CHECK_EQ(released_count, 0);
   sem_post(&gate);
   OK(px_device_synchronize(0));
-  CHECK_EQ(given_back, 1);
+  CHECK_EQ(released_count, 1);
 }
-PX_TEST(memory_that_nobody_uses_goes_back_at_once) {
+PX_TEST(idle_memory_is_released_immediately) {
   PX_SCOPED(px_tensor) t = filled();
-  px_tensor *taken;
+  px_tensor *imported;
   px_dl_managed *managed;
   OK(px_dlpack_export(&managed, t, NULL));
-  OK(px_dlpack_import_take(&taken, managed));
-  OK(px_mul_(taken, taken));
+  OK(px_dlpack_import_take(&imported, managed));
+  OK(px_mul_(imported, imported));
   OK(px_device_synchronize(0));
   int64_t before = px_live_objects("tensor");
-  px_release(taken);
+  px_release(imported);
   CHECK_EQ(px_live_objects("tensor"), before - 1);
 }

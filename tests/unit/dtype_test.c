@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types: the tables, promotion, the half formats, numbers from the host.
+// Element types: tables, promotion, fp16 and bf16, and scalars.
 #include "phlox/dtype.h"
 #include "phlox/tensor.h"
 #include "test.h"
@@ -27,8 +27,8 @@ PX_TEST(names_and_aliases_find_their_dtype) {
   CHECK(!px_dtype_is_integer(PX_BOOL) && px_dtype_is_integer(PX_UINT8));
 }
 
-PX_TEST(promotion_is_pytorchs_table) {
-  // Rows and columns in the order of px_dtype, `a` being bool; a dot where there is none.
+PX_TEST(promotion_matches_pytorchs_table) {
+  // Rows and columns in the order of px_dtype, with `a` for bool and a dot for none.
   static const char table[PX_DTYPE_COUNT][PX_DTYPE_COUNT + 1] = {
       "abcdefghij...nop.....", "bbddefghij...nop.....", "cdcdefghij...nop.....",
       "ddddefghij...nop.....", "eeeeefghij...nop.....", "ffffffghij...nop.....",
@@ -68,17 +68,17 @@ PX_TEST(complex_dtypes_and_their_parts) {
   FAILS(px_tensor_item(&real, number), PX_RUNTIME, "cannot be converted to type double");
 }
 
-PX_TEST(integers_beyond_int64_are_numbers_of_a_kind) {
-  uint64_t most = UINT64_MAX, stored = 0;
-  px_scalar s = px_scalar_load(PX_UINT64, &most);
+PX_TEST(integers_beyond_int64_are_unsigned_scalars) {
+  uint64_t largest = UINT64_MAX, stored = 0;
+  px_scalar s = px_scalar_load(PX_UINT64, &largest);
   CHECK(s.kind == 'u' && px_scalar_float(s) == 0x1p64 && px_scalar_dtype(s) == PX_UINT64);
   px_scalar_store(s, PX_UINT64, &stored);
-  CHECK(stored == most && px_scalar_fits(s, PX_UINT64) && !px_scalar_fits(s, PX_INT64));
+  CHECK(stored == largest && px_scalar_fits(s, PX_UINT64) && !px_scalar_fits(s, PX_INT64));
   CHECK_EQ(px_uint(7).kind, 'i');
 }
 
-// A row has the size that it says, and each name leads to it.
-PX_TEST(rows_are_whole) {
+// Each row has its size, and each name finds it.
+PX_TEST(table_rows_are_complete) {
   for (int i = 0; i < PX_DTYPE_COUNT; i++) {
     const px_dtype_info *about = px_dtype_about((px_dtype)i);
     px_dtype found;
@@ -92,13 +92,13 @@ PX_TEST(rows_are_whole) {
   CHECK(!px_dtype_about(PX_DTYPE_NONE));
 }
 
-PX_TEST(a_result_is_not_stored_down_a_category) {
+PX_TEST(results_cannot_be_cast_to_a_lower_category) {
   CHECK(px_dtype_can_cast(PX_FLOAT64, PX_FLOAT16) && px_dtype_can_cast(PX_INT64, PX_UINT8));
   CHECK(px_dtype_can_cast(PX_BOOL, PX_INT8) && px_dtype_can_cast(PX_INT8, PX_FLOAT16));
   CHECK(!px_dtype_can_cast(PX_FLOAT16, PX_INT64) && !px_dtype_can_cast(PX_UINT8, PX_BOOL));
 }
 
-PX_TEST(every_half_survives_the_way_there_and_back) {
+PX_TEST(every_half_survives_a_round_trip) {
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
     bool nan = (bits & 0x7c00) == 0x7c00 && bits & 0x3ff;
     uint16_t back = px_float_to_half(px_half_to_float((uint16_t)bits));
@@ -125,11 +125,11 @@ PX_TEST(halves_round_to_nearest_ties_to_even) {
   }
 }
 
-PX_TEST(numbers_become_elements_and_come_back) {
+PX_TEST(scalars_survive_storing_and_loading) {
   for (int d = 0; d < PX_DTYPE_COUNT; d++) {
-    uint64_t room[2] = {0};  // as wide as the widest, complex128
-    px_scalar_store(px_int(1), (px_dtype)d, room);
-    CHECK_EQ(px_scalar_int(px_scalar_load((px_dtype)d, room)), 1);
+    uint64_t storage[2] = {0};  // as wide as the widest dtype, complex128
+    px_scalar_store(px_int(1), (px_dtype)d, storage);
+    CHECK_EQ(px_scalar_int(px_scalar_load((px_dtype)d, storage)), 1);
   }
   int64_t i;
   px_scalar_store(px_float(-2.9), PX_INT64, &i);
@@ -141,7 +141,7 @@ PX_TEST(numbers_become_elements_and_come_back) {
   CHECK_EQ(b, 1);
 }
 
-PX_TEST(the_default_dtype_is_a_floating_one) {
+PX_TEST(the_default_dtype_is_floating) {
   CHECK_EQ(px_dtype_default(), PX_FLOAT32);
   OK(px_dtype_set_default(PX_FLOAT64));
   CHECK_EQ(px_scalar_dtype(px_float(1)), PX_FLOAT64);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of environment variables rules: types, defaults, what is allowed, and names that are
-// none of its own.
+// The table of environment variables: types, defaults, allowed values, and unknown names.
 #include "device_test.h"
 #include "folder.h"
 #include "phlox/ops.h"
@@ -23,7 +22,7 @@ static void refused(const char *name, const char *value, const char *why) {
 
 // ---- types
 
-PX_TEST(a_flag_has_one_rule) {
+PX_TEST(flags_share_one_syntax) {
   static const char *const on[] = {"1", "true", "yes", "ON"}, *const off[] = {"0", "False", "no",
                                                                               "off"};
   bool flag;
@@ -61,7 +60,7 @@ PX_TEST(an_unset_or_empty_variable_has_its_default) {
   CHECK_TEXT(visible, "");  // none
 }
 
-PX_TEST(a_number_is_whole_and_in_its_bounds) {
+PX_TEST(numbers_are_integers_within_bounds) {
   int64_t n;
   setenv("PHLOX_SIM_DEVICES", "64", 1);
   OK(px__env_PHLOX_SIM_DEVICES(&n));
@@ -95,7 +94,7 @@ PX_TEST(bytes_have_suffixes) {
   refused("PHLOX_SIM_MEMORY", "0", "but is '0'");
 }
 
-PX_TEST(a_choice_is_one_of_its_words) {
+PX_TEST(a_choice_must_be_listed) {
   const char *mode;
   setenv("PHLOX_SIM_MODE", "schedule", 1);
   OK(px__env_PHLOX_SIM_MODE(&mode));
@@ -105,14 +104,14 @@ PX_TEST(a_choice_is_one_of_its_words) {
   refused("PHLOX_SIM_MODE", "threads|schedule", "must be threads or schedule");
 }
 
-PX_TEST(a_folder_exists) {
-  const char *place;
+PX_TEST(a_folder_must_exist) {
+  const char *path;
   setenv("PHLOX_CUDA_PATH", "/tmp", 1);
-  OK(px__env_PHLOX_CUDA_PATH(&place));
-  CHECK_TEXT(place, "/tmp");
+  OK(px__env_PHLOX_CUDA_PATH(&path));
+  CHECK_TEXT(path, "/tmp");
   setenv("PHLOX_CUDA_PATH", "", 1);
-  OK(px__env_PHLOX_CUDA_PATH(&place));
-  CHECK(place == NULL);
+  OK(px__env_PHLOX_CUDA_PATH(&path));
+  CHECK(path == NULL);
   refused("PHLOX_CUDA_PATH", "/nowhere",
           "PHLOX_CUDA_PATH must be a folder that exists, but is '/nowhere'");
   refused("PHLOX_BACKEND_PATH", "/dev/null", "must be a folder that exists");
@@ -124,9 +123,9 @@ PX_TEST(a_folder_exists) {
 PX_TEST(every_default_is_allowed) {
   const px_env_row *row;
   for (int i = 0; (row = px_env_at(i)); i++) {
-    int64_t room;
+    int64_t parsed;
     unsetenv(row->name);
-    OK(px_env_read(row->name, &room));
+    OK(px_env_read(row->name, &parsed));
     CHECK(row->doc[0]);
     CHECK(row->fallback[0] || !strcmp(row->type, "text") || !strcmp(row->type, "folder"));
   }
@@ -135,7 +134,7 @@ PX_TEST(every_default_is_allowed) {
   FAILS(px_env_read("PHLOX_TREADS", &row), PX_KEY, "the nearest name is PHLOX_THREADS");
 }
 
-// ---- where mistakes are told
+// ---- reporting of mistakes
 
 static int warnings;
 static char warned[512];
@@ -145,7 +144,7 @@ static px_status keep_warning(px_warning category, const char *text) {
   return PX_OK;
 }
 
-PX_TEST(flags_of_devices_are_told_by_the_first_call_that_needs_one) {
+PX_TEST(invalid_device_flags_fail_the_first_device_call) {
   static const char *const flags[] = {"CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING",
                                       "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "PHLOX_SANITIZE",
                                       "TORCH_CUDA_SANITIZER"};
@@ -158,7 +157,7 @@ PX_TEST(flags_of_devices_are_told_by_the_first_call_that_needs_one) {
   OK(px_device_init());
 }
 
-PX_TEST(a_wrong_number_of_devices_is_warned_of_and_fails_the_first_use) {
+PX_TEST(an_invalid_device_count_warns_and_fails_the_first_use) {
   simulate(1);
   px_warning_set_sink(keep_warning);
   setenv("PHLOX_SIM_DEVICES", "many", 1);
@@ -172,7 +171,7 @@ PX_TEST(a_wrong_number_of_devices_is_warned_of_and_fails_the_first_use) {
   CHECK_EQ(px_device_count(PX_CUDA), 2);
 }
 
-PX_TEST(what_the_simulator_reads_may_be_mended_after_a_failure) {
+PX_TEST(simulator_variables_may_be_corrected_after_a_failure) {
   px_stream *stream;
   simulate(1);
   setenv("PHLOX_SIM_PEERS", "0-99", 1);
@@ -183,13 +182,13 @@ PX_TEST(what_the_simulator_reads_may_be_mended_after_a_failure) {
   px_release(stream);
 }
 
-PX_TEST(backends_that_are_not_there_are_named) {
+PX_TEST(missing_backends_are_named) {
   simulate(1);
   setenv("PHLOX_BACKENDS", "simm", 1);
   FAILS(px_device_init(), PX_RUNTIME, "No CUDA GPUs are available (PHLOX_BACKENDS is 'simm'");
 }
 
-PX_TEST(a_wrong_number_of_threads_fails_the_first_op) {
+PX_TEST(an_invalid_number_of_threads_fails_the_first_op) {
   PX_SCOPED(px_tensor) t = NULL;
   setenv("PHLOX_THREADS", "some", 1);
   CHECK(px_num_threads() > 0);
@@ -202,7 +201,7 @@ PX_TEST(a_wrong_number_of_threads_fails_the_first_op) {
   CHECK_EQ(px_num_threads(), 3);
 }
 
-// ---- how many threads are usual
+// ---- the default number of threads
 
 static void write_text(const char *name, const char *text) {
   FILE *file = fopen(path_of(name), "w");
@@ -214,7 +213,7 @@ static int cores_by(const char *groups) {
   return px__cores_of_groups(path_of("."), path_of("list"));
 }
 
-PX_TEST(limits_of_control_groups_are_those_of_all_above) {
+PX_TEST(cgroup_v2_limits_include_all_ancestors) {
   CHECK(mkdir(path_of("a"), 0777) == 0 && mkdir(path_of("a/b"), 0777) == 0);
   write_text("a/b/cpu.max", "max 100000\n");
   CHECK_EQ(cores_by("0::/a/b\n"), INT_MAX);
@@ -227,7 +226,7 @@ PX_TEST(limits_of_control_groups_are_those_of_all_above) {
   CHECK_EQ(cores_by("0::/elsewhere\n"), 2);
 }
 
-PX_TEST(limits_of_control_groups_of_the_first_kind_are_two_files) {
+PX_TEST(cgroup_v1_limits_are_two_files) {
   CHECK(mkdir(path_of("cpu"), 0777) == 0 && mkdir(path_of("cpu/job"), 0777) == 0);
   write_text("cpu/job/cpu.cfs_period_us", "100000\n");
   write_text("cpu/job/cpu.cfs_quota_us", "-1\n");
@@ -238,7 +237,7 @@ PX_TEST(limits_of_control_groups_of_the_first_kind_are_two_files) {
   CHECK_EQ(px__cores_of_groups(path_of("."), path_of("none")), INT_MAX);
 }
 
-PX_TEST(affinity_counts_and_openmp_may_ask_for_less) {
+PX_TEST(affinity_limits_threads_and_openmp_may_lower_them) {
   cpu_set_t set, one;
   CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
   int cores = px__cores(), first = 0;
@@ -262,7 +261,7 @@ PX_TEST(affinity_counts_and_openmp_may_ask_for_less) {
   CHECK_EQ(px_num_threads(), 1);
 }
 
-PX_TEST(a_wrong_level_of_the_processor_fails_the_first_op) {
+PX_TEST(an_invalid_processor_level_fails_the_first_op) {
   PX_SCOPED(px_tensor) t = NULL;
   setenv("PHLOX_CPU", "amx2", 1);
   const int64_t sizes[] = {2};
@@ -271,7 +270,7 @@ PX_TEST(a_wrong_level_of_the_processor_fails_the_first_op) {
   CHECK(t == NULL);
 }
 
-PX_TEST(a_wrong_fault_fails_the_first_allocation) {
+PX_TEST(an_invalid_fault_fails_the_first_allocation) {
   static const char *const wrong[] = {"launch", "launch:0", "launch:2x", "lunch:1", "alloc:1,:"};
   void *memory;
   for (int i = 0; i < PX_COUNT_OF(wrong); i++) {
@@ -288,7 +287,7 @@ PX_TEST(a_wrong_fault_fails_the_first_allocation) {
 
 // ---- names
 
-PX_TEST(a_misspelt_name_brings_one_warning_with_the_nearest) {
+PX_TEST(a_misspelt_name_warns_once_with_the_nearest) {
   simulate(1);
   px_warning_set_sink(keep_warning);
   setenv("PHLOX_SIM_DEVICE", "4", 1);
@@ -301,7 +300,7 @@ PX_TEST(a_misspelt_name_brings_one_warning_with_the_nearest) {
              "name is PHLOX_SIM_DEVICES");
 }
 
-PX_TEST(a_misspelt_name_is_told_by_the_first_op_of_the_cpu) {
+PX_TEST(the_first_cpu_op_warns_of_a_misspelt_name) {
   PX_SCOPED(px_tensor) t = NULL;
   px_warning_set_sink(keep_warning);
   setenv("PHLOX_TREADS", "4", 1);
@@ -316,7 +315,7 @@ PX_TEST(a_misspelt_name_is_told_by_the_first_op_of_the_cpu) {
 static px_status raise_warning(px_warning category, const char *text) {
   PX_FAIL(PX_RUNTIME, "raised: %s", text);
 }
-PX_TEST(a_sink_may_make_an_error_of_it) {
+PX_TEST(a_warning_sink_may_raise_an_error) {
   PX_SCOPED(px_tensor) t = NULL;
   px_warning_set_sink(raise_warning);
   setenv("PHLOX_a_name_that_is_much_longer_than_any_of_those_that_the_table_has_by_now", "1", 1);

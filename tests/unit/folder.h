@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder for the files of a test, which is removed when the test ends.
+// A folder for the files of a test, removed at its end.
 #pragma once
 
 static char folder[64];
@@ -10,7 +10,7 @@ static void folder_remove(void) {
   if (system(command) != 0) fprintf(stderr, "could not remove %s\n", folder);
 }
 
-// The path of a file there. The last 16 stay as they are.
+// Returns the path of a file in it. The last 16 paths stay valid.
 static const char *path_of(const char *name) {
   static char paths[16][128];
   static int next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in files: what is written is read back; a file that lies is refused with its reason, and
-// never crashes the reader; a save that dies leaves the old file.
+// Tensor files: round trips, refusal of invalid files with a reason and without crashes, and atomic
+// saves.
 #include "devices.h"
 #include "folder.h"
 
@@ -9,28 +9,28 @@
 
 // ---- files of a test
 
-static const char *put(const void *bytes, size_t count) {
+static const char *write_file(const void *bytes, size_t count) {
   const char *path = path_of("file");
   FILE *file = fopen(path, "wb");
   CHECK(file && fwrite(bytes, 1, count, file) == count && fclose(file) == 0);
   return path;
 }
 
-static size_t get(const char *path, char *bytes, size_t room) {
+static size_t read_file(const char *path, char *bytes, size_t capacity) {
   FILE *file = fopen(path, "rb");
   CHECK(file);
-  size_t count = fread(bytes, 1, room, file);
-  CHECK(count < room && fclose(file) == 0);
+  size_t count = fread(bytes, 1, capacity, file);
+  CHECK(count < capacity && fclose(file) == 0);
   return count;
 }
 
-// Writes a file of this header, and `data` bytes of zeros after it.
+// Writes a file with this header and `data` zero bytes.
 static const char *forge(const char *header, size_t data) {
   uint64_t length = strlen(header);
   char *bytes = calloc(1, 8 + length + data);
   memcpy(bytes, &length, 8);
   memcpy(bytes + 8, header, length);
-  const char *path = put(bytes, 8 + length + data);
+  const char *path = write_file(bytes, 8 + length + data);
   free(bytes);
   return path;
 }
@@ -49,8 +49,8 @@ static void accepts(const char *header, size_t data, int64_t count) {
   CHECK_EQ(px_dict_size(state), count);
 }
 
-static void keep(px_dict *state, const char *name, const void *data, int ndim, const int64_t *sizes,
-                 px_dtype dtype) {
+static void add_tensor(px_dict *state, const char *name, const void *data, int ndim,
+                       const int64_t *sizes, px_dtype dtype) {
   PX_SCOPED(px_tensor) t = NULL;
   OK(px_tensor_from_data(&t, data, ndim, sizes, dtype, px_cpu()));
   OK(px_dict_set(state, name, t));
@@ -64,7 +64,7 @@ static px_dict *dict(void) {
 
 // ---- round trips
 
-PX_TEST(every_dtype_comes_back_bit_by_bit) {
+PX_TEST(every_dtype_round_trips_bitwise) {
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
   unsigned char bytes[96], read[96];
@@ -73,7 +73,7 @@ PX_TEST(every_dtype_comes_back_bit_by_bit) {
   for (int d = 0; d < PX_DTYPE_COUNT; d++) {
     unsigned char truth[6] = {0, 1, 1, 0, 1, 0};
     if (!px_dtype_about(d)->safetensors) continue;
-    keep(state, px_dtype_name(d), d == PX_BOOL ? truth : bytes, 2, (int64_t[]){2, 3}, d);
+    add_tensor(state, px_dtype_name(d), d == PX_BOOL ? truth : bytes, 2, (int64_t[]){2, 3}, d);
     kept++;
   }
   OK(px_save(path_of("all"), state, NULL));
@@ -88,20 +88,20 @@ PX_TEST(every_dtype_comes_back_bit_by_bit) {
   }
 }
 
-PX_TEST(a_dtype_that_the_format_lacks_is_refused) {
+PX_TEST(dtypes_outside_the_format_are_refused) {
   PX_SCOPED(px_dict) state = dict();
-  keep(state, "z", (double[]){1, 2}, 0, NULL, PX_COMPLEX128);
+  add_tensor(state, "z", (double[]){1, 2}, 0, NULL, PX_COMPLEX128);
   FAILS(px_save(path_of("none"), state, NULL), PX_UNIMPLEMENTED,
         "safetensors files have no dtype complex128");
 }
 
-PX_TEST(scalars_and_empty_tensors_come_back) {
+PX_TEST(scalars_and_empty_tensors_round_trip) {
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
   px_scalar number;
-  keep(state, "scalar", &(double){2.5}, 0, NULL, PX_FLOAT64);
-  keep(state, "empty", NULL, 3, (int64_t[]){2, 0, 5}, PX_FLOAT32);
-  keep(state, "after", &(int16_t){-7}, 1, (int64_t[]){1}, PX_INT16);
+  add_tensor(state, "scalar", &(double){2.5}, 0, NULL, PX_FLOAT64);
+  add_tensor(state, "empty", NULL, 3, (int64_t[]){2, 0, 5}, PX_FLOAT32);
+  add_tensor(state, "after", &(int16_t){-7}, 1, (int64_t[]){1}, PX_INT16);
   OK(px_save(path_of("edges"), state, NULL));
   OK(px_load(&back, path_of("edges"), PX_DEVICE_NONE));
   CHECK_EQ(px_tensor_ndim(px_dict_get(back, "scalar")), 0);
@@ -113,7 +113,7 @@ PX_TEST(scalars_and_empty_tensors_come_back) {
   CHECK_EQ(px_scalar_int(number), -7);
 }
 
-PX_TEST(no_tensors_are_a_file_too) {
+PX_TEST(an_empty_dict_is_a_valid_file) {
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
   OK(px_save(path_of("none"), state, NULL));
@@ -121,26 +121,26 @@ PX_TEST(no_tensors_are_a_file_too) {
   CHECK_EQ(px_dict_size(back), 0);
 }
 
-PX_TEST(views_are_written_by_their_elements) {
+PX_TEST(views_save_only_their_elements) {
   PX_SCOPED(px_tensor) t = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
   int64_t numbers[6];
   OK(px_arange(&t, px_int(0), px_int(6), px_int(1), PX_INT64, px_cpu(), false, false));
-  OK(px_as_strided(&turned, t, (int64_t[]){3, 2}, 2, (int64_t[]){1, 3}, 2, NULL));
-  OK(px_dict_set(state, "t", turned));
+  OK(px_as_strided(&transposed, t, (int64_t[]){3, 2}, 2, (int64_t[]){1, 3}, 2, NULL));
+  OK(px_dict_set(state, "t", transposed));
   OK(px_save(path_of("turned"), state, NULL));
   OK(px_load(&back, path_of("turned"), PX_DEVICE_NONE));
   OK(px_tensor_read(px_dict_get(back, "t"), numbers, sizeof numbers));
   CHECK(!memcmp(numbers, (int64_t[]){0, 3, 1, 4, 2, 5}, sizeof numbers));
 }
 
-PX_TEST(names_may_hold_anything) {
+PX_TEST(names_may_contain_any_character) {
   static const char *const names[] = {"a.b.c", "\"quoted\"", "back\\slash", "{[", "\n", "φλόξ", ""};
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
-  for (int i = 0; i < 7; i++) keep(state, names[i], &(int32_t){i}, 0, NULL, PX_INT32);
+  for (int i = 0; i < 7; i++) add_tensor(state, names[i], &(int32_t){i}, 0, NULL, PX_INT32);
   OK(px_save(path_of("names"), state, NULL));
   OK(px_load(&back, path_of("names"), PX_DEVICE_NONE));
   for (int i = 0; i < 7; i++) {
@@ -151,8 +151,9 @@ PX_TEST(names_may_hold_anything) {
   }
 }
 
-// Letters are looked at by sixteens: each kind of other byte stands at each place of one.
-PX_TEST(a_name_comes_back_whatever_stands_where_in_it) {
+// Letters are scanned in groups of sixteen: tests each kind of other byte at each position of a
+// group.
+PX_TEST(names_with_special_bytes_at_any_position_round_trip) {
   static const char *const odd[] = {"\"", "\\", "/", "~", "\x7f", "\x1f", " ", "\n", "é", "z"};
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
@@ -163,7 +164,7 @@ PX_TEST(a_name_comes_back_whatever_stands_where_in_it) {
     for (int at = 0; at < (int)sizeof before; at++)
       for (int behind = 0; behind < (int)sizeof after; behind++, number++) {
         snprintf(name, sizeof name, "%.*s%s%.*s", at, before, odd[k], behind, after);
-        keep(state, name, &number, 0, NULL, PX_FLOAT32);
+        add_tensor(state, name, &number, 0, NULL, PX_FLOAT32);
       }
   PX_SCOPED(px_tree) tree = NULL;
   OK(px_tree_from_dict(&tree, state));
@@ -176,8 +177,8 @@ PX_TEST(a_name_comes_back_whatever_stands_where_in_it) {
   }
 }
 
-// Small tensors are read together: of sizes such that each place of what is read ends one.
-PX_TEST(tensors_of_all_sizes_come_back) {
+// Small tensors are read together. The sizes let a tensor end at each offset of the read buffer.
+PX_TEST(tensors_of_all_sizes_round_trip) {
   enum { COUNT = 900 };
   static uint8_t bytes[40000];
   PX_SCOPED(px_dict) state = dict();
@@ -187,7 +188,7 @@ PX_TEST(tensors_of_all_sizes_come_back) {
     int64_t size = i % 100 == 50 ? 40000 - i : (int64_t)i * i % 1999;
     for (int64_t k = 0; k < size; k++) bytes[k] = (uint8_t)(i + k * 7);
     snprintf(name, sizeof name, "%d", i);
-    keep(state, name, bytes, 1, &size, PX_UINT8);
+    add_tensor(state, name, bytes, 1, &size, PX_UINT8);
   }
   OK(px_save(path_of("sizes"), state, NULL));
   OK(px_load(&back, path_of("sizes"), PX_DEVICE_NONE));
@@ -204,7 +205,7 @@ PX_TEST(a_header_may_list_tensors_in_any_order) {
   enum { COUNT = 100 };
   char header[COUNT * 80] = "{", file[8 + sizeof header + COUNT], name[8];
   for (int i = 0; i < COUNT; i++) {
-    int at = i * 37 % COUNT;  // now and then the next one
+    int at = i * 37 % COUNT;  // sometimes the next one
     size_t used = strlen(header);
     snprintf(header + used, sizeof header - used,
              "%s\"%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "", at,
@@ -215,7 +216,7 @@ PX_TEST(a_header_may_list_tensors_in_any_order) {
   memcpy(file, &length, 8), memcpy(file + 8, header, length);
   for (int i = 0; i < COUNT; i++) file[8 + length + (size_t)i] = (char)i;
   PX_SCOPED(px_dict) back = NULL;
-  OK(px_load(&back, put(file, 8 + length + COUNT), PX_DEVICE_NONE));
+  OK(px_load(&back, write_file(file, 8 + length + COUNT), PX_DEVICE_NONE));
   for (int i = 0; i < COUNT; i++) {
     snprintf(name, sizeof name, "%d", i);
     CHECK_EQ(*(uint8_t *)px_tensor_data(px_dict_get(back, name)), i);
@@ -225,7 +226,7 @@ PX_TEST(a_header_may_list_tensors_in_any_order) {
 PX_TEST(metadata_is_found_by_key) {
   PX_SCOPED(px_dict) state = dict();
   char *value = NULL;
-  keep(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  add_tensor(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
   const char *const metadata[] = {"format", "pt", "epoch", "12", NULL};
   OK(px_save(path_of("meta"), state, metadata));
   OK(px_load_metadata(&value, path_of("meta"), "epoch"));
@@ -235,7 +236,7 @@ PX_TEST(metadata_is_found_by_key) {
   CHECK(!value);
 }
 
-PX_TEST(tensors_go_between_files_and_devices) {
+PX_TEST(tensors_load_to_and_save_from_devices) {
   simulate(2);
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
@@ -250,13 +251,13 @@ PX_TEST(tensors_go_between_files_and_devices) {
   CHECK_NEAR(numbers[2], 1.5, 0);
 }
 
-PX_TEST(the_form_is_that_of_safetensors) {
+PX_TEST(the_format_is_safetensors) {
   PX_SCOPED(px_dict) state = dict();
   char bytes[256];
   uint64_t length;
-  keep(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
+  add_tensor(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
   OK(px_save(path_of("form"), state, NULL));
-  size_t count = get(path_of("form"), bytes, sizeof bytes);
+  size_t count = read_file(path_of("form"), bytes, sizeof bytes);
   memcpy(&length, bytes, 8);
   CHECK_EQ(length % 8, 0);  // the data are aligned
   CHECK_EQ(count, 8 + length + 8);
@@ -265,31 +266,31 @@ PX_TEST(the_form_is_that_of_safetensors) {
   CHECK(!memcmp(bytes + 8 + length, (float[]){1, 2}, 8));
 }
 
-// ---- files that lie
+// ---- invalid files
 
-PX_TEST(a_file_cut_at_any_byte_is_refused) {
+PX_TEST(a_file_truncated_at_any_byte_is_refused) {
   PX_SCOPED(px_dict) state = dict();
   char bytes[512];
-  keep(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
-  keep(state, "b", (int64_t[]){3}, 1, (int64_t[]){1}, PX_INT64);
+  add_tensor(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
+  add_tensor(state, "b", (int64_t[]){3}, 1, (int64_t[]){1}, PX_INT64);
   OK(px_save(path_of("whole"), state, NULL));
-  size_t count = get(path_of("whole"), bytes, sizeof bytes);
+  size_t count = read_file(path_of("whole"), bytes, sizeof bytes);
   for (size_t cut = 0; cut < count; cut++) {
     px_dict *back = NULL;
     char *exact = malloc(cut + 1);
     memcpy(exact, bytes, cut);
-    FAILS(px_load(&back, put(exact, cut), PX_DEVICE_NONE), PX_RUNTIME, "'");
+    FAILS(px_load(&back, write_file(exact, cut), PX_DEVICE_NONE), PX_RUNTIME, "'");
     CHECK(!back);
     free(exact);
   }
 }
 
-PX_TEST(any_byte_may_be_wrong_without_harm) {
+PX_TEST(any_corrupted_byte_is_harmless) {
   PX_SCOPED(px_dict) state = dict();
   char bytes[512];
-  keep(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
+  add_tensor(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
   OK(px_save(path_of("whole"), state, NULL));
-  size_t count = get(path_of("whole"), bytes, sizeof bytes);
+  size_t count = read_file(path_of("whole"), bytes, sizeof bytes);
   static const unsigned char wrongs[] = {0, '"', '{', '[', '9', '-', 0xff, '\\'};
   int64_t objects = px_live_objects(NULL);
   for (size_t at = 0; at < count; at++)
@@ -297,14 +298,14 @@ PX_TEST(any_byte_may_be_wrong_without_harm) {
       char was = bytes[at];
       PX_SCOPED(px_dict) back = NULL;
       bytes[at] = (char)wrongs[w];
-      px_status status = px_load(&back, put(bytes, count), PX_DEVICE_NONE);
+      px_status status = px_load(&back, write_file(bytes, count), PX_DEVICE_NONE);
       CHECK(status == PX_OK || (status == PX_RUNTIME && px_error_last()->message[0]));
       bytes[at] = was;
     }
   CHECK_EQ(px_live_objects(NULL), objects);
 }
 
-PX_TEST(a_header_length_that_lies_is_refused) {
+PX_TEST(invalid_header_lengths_are_refused) {
   static const uint64_t lengths[] = {1,         7,          1000,       UINT32_MAX,
                                      INT64_MAX, UINT64_MAX, 1ull << 63, UINT64_MAX - 7};
   for (int i = 0; i < 8; i++) {
@@ -312,11 +313,11 @@ PX_TEST(a_header_length_that_lies_is_refused) {
     px_dict *back = NULL;
     memcpy(bytes, &lengths[i], 8);
     memcpy(bytes + 8, "{}      ", 8);
-    FAILS(px_load(&back, put(bytes, 16), PX_DEVICE_NONE), PX_RUNTIME, "'");
+    FAILS(px_load(&back, write_file(bytes, 16), PX_DEVICE_NONE), PX_RUNTIME, "'");
   }
 }
 
-PX_TEST(headers_that_are_no_objects_are_refused) {
+PX_TEST(headers_must_be_json_objects) {
   static const char *const headers[] = {"",  "[]",  "1",        "null", "\"text\"",
                                         "{", "{}}", "{\"a\":}", "{} {}"};
   for (int i = 0; i < 9; i++) refuses(headers[i], 0, "the header is not a JSON object");
@@ -324,11 +325,11 @@ PX_TEST(headers_that_are_no_objects_are_refused) {
   accepts("{}      ", 0, 0);
 }
 
-PX_TEST(a_header_ends_where_its_length_says) {
+PX_TEST(a_header_ends_at_its_length) {
   char bytes[24] = {8};
   px_dict *back = NULL;
   memcpy(bytes + 8, "{}\0{[\"\1x", 8);
-  FAILS(px_load(&back, put(bytes, 16), PX_DEVICE_NONE), PX_RUNTIME, "'");
+  FAILS(px_load(&back, write_file(bytes, 16), PX_DEVICE_NONE), PX_RUNTIME, "'");
 }
 
 PX_TEST(nested_brackets_do_not_exhaust_the_stack) {
@@ -344,7 +345,7 @@ PX_TEST(nested_brackets_do_not_exhaust_the_stack) {
   free(text);
 }
 
-PX_TEST(entries_must_have_their_parts) {
+PX_TEST(entries_must_be_complete) {
   refuses("{\"w\":1}", 0, "the entry 'w' is not an object");
   refuses("{\"w\":{}}", 0, "unknown dtype");
   refuses("{\"w\":{\"dtype\":32,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "unknown dtype");
@@ -357,7 +358,7 @@ PX_TEST(entries_must_have_their_parts) {
           "invalid data_offsets");
 }
 
-PX_TEST(entries_may_be_written_in_any_form_of_json) {
+PX_TEST(entries_accept_any_valid_json) {
   PX_SCOPED(px_dict) back = NULL;
   const char *header =
       " { \"\\u0061\\/\\\"b\" : { \"of\":{\"shape\":[[2]]}, \"sh\\u0061pe\" : [ 1 ,1],\n"
@@ -367,7 +368,7 @@ PX_TEST(entries_may_be_written_in_any_form_of_json) {
   CHECK_EQ(px_tensor_ndim(px_dict_get(back, "a/\"b")), 2);
 }
 
-PX_TEST(texts_that_are_no_json_are_refused) {
+PX_TEST(invalid_json_strings_are_refused) {
   static const char *const names[] = {"\\x", "\\u12", "\xff", "\\u0000", "\\"};
   for (int i = 0; i < 5; i++) {
     char header[256];
@@ -377,7 +378,7 @@ PX_TEST(texts_that_are_no_json_are_refused) {
   }
 }
 
-PX_TEST(a_dtype_that_is_unknown_does_not_lose_the_others) {
+PX_TEST(an_unknown_dtype_does_not_affect_other_tensors) {
   static const char *const dtypes[] = {"F4", "F6_E2M3", "C512", "F33"};
   for (int i = 0; i < 4; i++) {
     char header[256];
@@ -400,7 +401,7 @@ PX_TEST(a_dtype_that_is_unknown_does_not_lose_the_others) {
   refuses("{\"odd\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,9]}}", 4, "truncated");
 }
 
-PX_TEST(sizes_must_be_whole_numbers_that_fit) {
+PX_TEST(sizes_must_be_integers_in_range) {
 #define SHAPE(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[" text "],\"data_offsets\":[0,4]}}"
   refuses(SHAPE("-1"), 4, "invalid size");
   refuses(SHAPE("1.0"), 4, "invalid size");
@@ -425,13 +426,13 @@ PX_TEST(an_empty_tensor_cannot_hide_a_size_that_overflows) {
 #define EMPTY(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[" text "],\"data_offsets\":[0,0]}}"
   accepts(EMPTY("0,3"), 0, 1);
   refuses(EMPTY("4611686018427387904,4611686018427387904,0"), 0, "invalid size");
-  PX_SCOPED(px_dict) back = NULL;  // the strides would not fit, or it is a tensor of no elements
+  PX_SCOPED(px_dict) back = NULL;  // the strides would overflow, or it is a tensor without elements
   px_status status =
       px_load(&back, forge(EMPTY("0,4611686018427387904,4611686018427387904"), 0), PX_DEVICE_NONE);
   CHECK(status == PX_RUNTIME || px_tensor_numel(px_dict_get(back, "w")) == 0);
 }
 
-PX_TEST(offsets_must_be_those_of_the_sizes) {
+PX_TEST(offsets_must_match_the_sizes) {
 #define OFFSETS(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" text "]}}"
   refuses(OFFSETS("0,8"), 8, "has 4 bytes, but its data_offsets are 0 to 8");
   refuses(OFFSETS("4,0"), 4, "has 4 bytes");
@@ -444,7 +445,7 @@ PX_TEST(offsets_must_be_those_of_the_sizes) {
   accepts(OFFSETS("0,4"), 4, 1);
 }
 
-PX_TEST(the_bytes_are_covered_once) {
+PX_TEST(tensors_must_cover_the_data_exactly_once) {
 #define PAIR(a, b) \
   "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" a \
   "]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" b "]}}"
@@ -458,7 +459,7 @@ PX_TEST(the_bytes_are_covered_once) {
   refuses("{}", 5, "5 trailing bytes");
 }
 
-PX_TEST(a_name_stands_once) {
+PX_TEST(names_must_be_unique) {
   refuses(
       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
       "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
@@ -469,7 +470,7 @@ PX_TEST(a_name_stands_once) {
       8, "duplicate name 'a'");
 }
 
-PX_TEST(metadata_of_another_kind_is_no_harm) {
+PX_TEST(metadata_of_another_type_is_ignored) {
   char *value = NULL;
   accepts("{\"__metadata__\":{\"a\":\"b\"}}", 0, 0);
   OK(px_load_metadata(&value, forge("{\"__metadata__\":[1]}", 0), "a"));
@@ -478,7 +479,7 @@ PX_TEST(metadata_of_another_kind_is_no_harm) {
   CHECK(!value);
 }
 
-// ---- files that are none
+// ---- not a file
 
 PX_TEST(an_absent_file_is_not_found) {
   px_dict *state = NULL;
@@ -488,7 +489,7 @@ PX_TEST(an_absent_file_is_not_found) {
   FAILS(px_load_metadata(&value, path_of("absent"), "k"), PX_NOT_FOUND, "absent");
 }
 
-PX_TEST(what_is_no_regular_file_is_refused) {
+PX_TEST(only_regular_files_are_accepted) {
   px_dict *state = NULL;
   path_of("");
   FAILS(px_load(&state, folder, PX_DEVICE_NONE), PX_IO, "not a regular file");
@@ -497,7 +498,7 @@ PX_TEST(what_is_no_regular_file_is_refused) {
 
 PX_TEST(an_empty_file_is_refused) {
   px_dict *state = NULL;
-  FAILS(px_load(&state, put("", 0), PX_DEVICE_NONE), PX_RUNTIME, "is truncated");
+  FAILS(px_load(&state, write_file("", 0), PX_DEVICE_NONE), PX_RUNTIME, "is truncated");
 }
 
 PX_TEST(a_pipe_does_not_hang_the_reader) {
@@ -509,14 +510,14 @@ PX_TEST(a_pipe_does_not_hang_the_reader) {
 
 // ---- writing
 
-PX_TEST(a_folder_that_is_not_there_is_not_found) {
+PX_TEST(a_missing_folder_is_not_found) {
   PX_SCOPED(px_dict) state = dict();
   FAILS(px_save(path_of("no/such"), state, NULL), PX_NOT_FOUND, "No such file or directory");
 }
 
-PX_TEST(a_tensor_is_not_named_as_the_metadata) {
+PX_TEST(a_tensor_cannot_have_the_metadata_name) {
   PX_SCOPED(px_dict) state = dict();
-  keep(state, "__metadata__", &(float){1}, 0, NULL, PX_FLOAT32);
+  add_tensor(state, "__metadata__", &(float){1}, 0, NULL, PX_FLOAT32);
   FAILS(px_save(path_of("file"), state, NULL), PX_VALUE, "expected a tensor name other than");
 }
 
@@ -527,14 +528,14 @@ PX_TEST(a_folder_is_not_overwritten) {
   CHECK(mkdir(path, 0700) == 0);
   FAILS(px_save(path, state, NULL), PX_IO, "taken");
   CHECK(rmdir(path) == 0);
-  CHECK(rmdir(folder) == 0);  // nothing was left beside it
+  CHECK(rmdir(folder) == 0);  // no other file is left
 }
 
-PX_TEST(a_writer_that_dies_leaves_the_old_file) {
+PX_TEST(a_killed_writer_keeps_the_old_file) {
   const char *path = path_of("state");
   PX_SCOPED(px_dict) old = dict();
   PX_SCOPED(px_dict) back = NULL;
-  keep(old, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  add_tensor(old, "w", &(float){1}, 0, NULL, PX_FLOAT32);
   OK(px_save(path, old, NULL));
   fflush(NULL);
   pid_t child = fork();
@@ -544,7 +545,8 @@ PX_TEST(a_writer_that_dies_leaves_the_old_file) {
     OK(px_zeros(&large, (int64_t[]){64 << 20}, 1, PX_FLOAT32, px_cpu(), false, false));
     OK(px_dict_set(fresh, "w", large));
     alarm(0);
-    OK(px_fault_arm("file", 4, true));  // what a full disk does to it, and then it is killed
+    OK(px_fault_arm("file", 4,
+                    true));  // a full disk during the save, and then the process is killed
     (void)!px_save(path, fresh, NULL);
     _exit(0);
   }
@@ -555,16 +557,16 @@ PX_TEST(a_writer_that_dies_leaves_the_old_file) {
   CHECK_EQ(px_tensor_ndim(px_dict_get(back, "w")), 0);
 }
 
-PX_TEST(a_save_replaces_a_file_in_one_step) {
+PX_TEST(a_save_replaces_a_file_atomically) {
   const char *path = path_of("state");
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
   struct stat before, after;
-  keep(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  add_tensor(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
   OK(px_save(path, state, NULL));
-  int open_file = open(path, O_RDONLY);  // a reader that has the old file keeps it
+  int open_file = open(path, O_RDONLY);  // a reader with the old file open keeps it
   CHECK(open_file >= 0 && fstat(open_file, &before) == 0);
-  keep(state, "v", &(float){2}, 0, NULL, PX_FLOAT32);
+  add_tensor(state, "v", &(float){2}, 0, NULL, PX_FLOAT32);
   OK(px_save(path, state, NULL));
   CHECK(stat(path, &after) == 0 && after.st_ino != before.st_ino);
   CHECK(fstat(open_file, &before) == 0 && before.st_size < after.st_size);
@@ -585,7 +587,7 @@ static px_tree *checkpoint(void) {
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_tree) model = NULL;
   px_tree *made = NULL;
-  keep(state, "w", &(float){1.5}, 0, NULL, PX_FLOAT32);
+  add_tensor(state, "w", &(float){1.5}, 0, NULL, PX_FLOAT32);
   OK(px_tree_new(&made, PX_TREE_DICT));
   OK(px_tree_from_dict(&model, state));
   OK(px_tree_set(made, "model", model));
@@ -595,7 +597,7 @@ static px_tree *checkpoint(void) {
   return made;
 }
 
-PX_TEST(a_tree_comes_back) {
+PX_TEST(a_tree_round_trips) {
   PX_SCOPED(px_tree) tree = checkpoint();
   PX_SCOPED(px_tree) back = NULL;
   PX_SCOPED(px_dict) state = NULL;
@@ -620,24 +622,24 @@ PX_TEST(a_tree_in_memory_has_the_bytes_of_the_file) {
   size_t length = 0;
   OK(px_save_tree(path_of("tree"), tree));
   OK(px_tree_encode(&bytes, &length, tree));
-  CHECK_EQ(get(path_of("tree"), file, sizeof file), length);
+  CHECK_EQ(read_file(path_of("tree"), file, sizeof file), length);
   CHECK(!memcmp(file, bytes, length));
   OK(px_tree_decode(&back, bytes, length, PX_DEVICE_NONE, "bytes"));
   px_free(bytes);
   CHECK_EQ(px_tree_size(back), 4);
 }
 
-PX_TEST(a_file_of_tensors_is_a_dict) {
+PX_TEST(a_file_without_structure_loads_as_a_dict) {
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_tree) back = NULL;
-  keep(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  add_tensor(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
   OK(px_save(path_of("plain"), state, NULL));
   OK(px_load_tree(&back, path_of("plain"), PX_DEVICE_NONE));
   CHECK_EQ(px_tree_kind_of(back), PX_TREE_DICT);
   CHECK(px_tree_get_tensor(px_tree_get(back, "w")));
 }
 
-// A file with one tensor "w" and this structure, which stands in the header as a JSON text.
+// A file with one tensor "w" and this structure as JSON text in the header.
 static const char *with_structure(const char *structure) {
   static char header[4096];
   int n = snprintf(header, sizeof header, "{\"__metadata__\":{\"phlox.structure\":\"");
@@ -657,7 +659,7 @@ static void refuses_structure(const char *structure, const char *text) {
   CHECK_EQ(px_live_objects(NULL), objects);
 }
 
-PX_TEST(a_structure_that_lies_is_refused) {
+PX_TEST(invalid_structures_are_refused) {
   PX_SCOPED(px_tree) back = NULL;
   OK(px_load_tree(&back, with_structure("[\"tensor\",\"w\",\"cuda:7\"]"), PX_DEVICE_NONE));
   CHECK_EQ(px_tree_get_device(back).index, 7);
@@ -691,7 +693,7 @@ PX_TEST(a_structure_that_lies_is_refused) {
   refuses_structure(deep, "nested too deeply");
 }
 
-PX_TEST(a_tree_that_is_too_deep_is_not_written) {
+PX_TEST(a_too_deep_tree_is_refused) {
   px_tree *tree = NULL;
   OK(px_tree_new(&tree, PX_TREE_LIST));
   for (int i = 0; i < PX_TREE_DEPTH + 1; i++) {

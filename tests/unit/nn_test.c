@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: what they hold, how they start (PyTorch's numbers for its seeds, 1.13.1), how they are
-// moved, saved, copied and printed.
+// Modules: entries, initialisation (values of PyTorch 1.13.1 for its seeds), moving, saving,
+// copying and printing.
 #include "devices.h"
 #include "nn/module/nn_impl.h"
 
@@ -22,13 +22,13 @@ static px_tensor *entry(px_module *m, const char *name) {
   return found.tensor;
 }
 
-static void holds(const px_tensor *t, const double *wanted, double tolerance) {
+static void check_values(const px_tensor *t, const double *wanted, double tolerance) {
   float values[64];
   CHECK(t && px_tensor_numel(t) <= 64);
   OK(px_tensor_read(t, values, (size_t)px_tensor_numel(t) * sizeof *values));
   for (int64_t i = 0; i < px_tensor_numel(t); i++) CHECK_NEAR(values[i], wanted[i], tolerance);
 }
-#define HOLDS(t, ...) holds(t, (const double[]){__VA_ARGS__}, 2e-7)
+#define CHECK_VALUES(t, ...) check_values(t, (const double[]){__VA_ARGS__}, 2e-7)
 
 static px_tensor *floats(int ndim, const int64_t *sizes, const float *values) {
   px_tensor *t = NULL;
@@ -58,7 +58,7 @@ static px_module *small_net(void) {
   return net;
 }
 
-PX_TEST(a_sequential_lacks_no_module) {
+PX_TEST(a_sequential_refuses_missing_modules) {
   PX_SCOPED(px_module) only = linear(1, 1);
   px_module *net = NULL;
   FAILS(px_sequential_new(&net, (px_module *[]){only, NULL}, 2), PX_TYPE,
@@ -67,42 +67,43 @@ PX_TEST(a_sequential_lacks_no_module) {
   CHECK(!net);
 }
 
-// ---- numbers
+// ---- values
 
-PX_TEST(linear_starts_as_pytorchs) {
+PX_TEST(linear_initialises_like_pytorch) {
   px_manual_seed(0);
   PX_SCOPED(px_module) m = linear(3, 2);
   PX_SCOPED(px_tensor) x = ROW(1, 2, 3);
   PX_SCOPED(px_tensor) y = NULL;
-  HOLDS(entry(m, "weight"), -0.00432251766, 0.309715837, -0.475185335, -0.424894601, -0.222368971,
-        0.154820725);
-  HOLDS(entry(m, "bias"), -0.0114391446, 0.457774937);
+  CHECK_VALUES(entry(m, "weight"), -0.00432251766, 0.309715837, -0.475185335, -0.424894601,
+               -0.222368971, 0.154820725);
+  CHECK_VALUES(entry(m, "bias"), -0.0114391446, 0.457774937);
   OK(px_module_call(&y, m, x));
-  HOLDS(y, -0.821886003, 0.0526045561);
+  CHECK_VALUES(y, -0.821886003, 0.0526045561);
 }
 
-PX_TEST(conv2d_starts_as_pytorchs) {
+PX_TEST(conv2d_initialises_like_pytorch) {
   px_module *made = NULL;
   px_manual_seed(0);
   OK(px_conv2d_new(&made, 1, 2, 2));
   PX_SCOPED(px_module) m = made;
-  HOLDS(entry(m, "weight"), -0.00374341011, 0.268221796, -0.411522567, -0.367969513, -0.192577183,
-        0.134078681, -0.00990658998, 0.396444738);
-  HOLDS(entry(m, "bias"), -0.0443720222, 0.132306278);
+  CHECK_VALUES(entry(m, "weight"), -0.00374341011, 0.268221796, -0.411522567, -0.367969513,
+               -0.192577183, 0.134078681, -0.00990658998, 0.396444738);
+  CHECK_VALUES(entry(m, "bias"), -0.0443720222, 0.132306278);
 }
 
-PX_TEST(embedding_starts_as_pytorchs) {
+PX_TEST(embedding_initialises_like_pytorch) {
   px_module *made = NULL;
   px_manual_seed(0);
   OK(px_module_new(&made, px_module_kind_find("Embedding"), (px_value[16]){PX_I(2), PX_I(3)},
                    NULL));
   PX_SCOPED(px_module) m = made;
-  holds(entry(m, "weight"),
-        (double[]){1.54099607, -0.293428898, -2.17878938, 0.568431258, -1.08452237, -1.39859545},
-        1e-6);
+  check_values(
+      entry(m, "weight"),
+      (double[]){1.54099607, -0.293428898, -2.17878938, 0.568431258, -1.08452237, -1.39859545},
+      1e-6);
 }
 
-PX_TEST(initialisations_draw_as_pytorchs) {
+PX_TEST(initialisers_draw_like_pytorch) {
   static const double wanted[4][6] = {
       {-0.00820140075, 0.587644517, -0.901600778, -0.806180835, -0.421915472, 0.293751687},
       {0.974611521, -0.18558073, -1.37798738, 0.359507501, -0.685912132, -0.884549379},
@@ -116,11 +117,11 @@ PX_TEST(initialisations_draw_as_pytorchs) {
     if (i == 1) OK(px_init_xavier_normal(w, 1, NULL));
     if (i == 2) OK(px_init_kaiming_uniform(w, 0, false, "leaky_relu", NULL));
     if (i == 3) OK(px_init_kaiming_normal(w, 0, false, "leaky_relu", NULL));
-    holds(w, wanted[i], 1e-6);
+    check_values(w, wanted[i], 1e-6);
   }
 }
 
-PX_TEST(gains_are_the_recommended_ones) {
+PX_TEST(gains_match_pytorch) {
   static const struct {
     const char *name;
     double parameter, gain;
@@ -145,30 +146,31 @@ PX_TEST(batch_norm_keeps_running_statistics) {
   PX_SCOPED(px_tensor) trained = NULL;
   PX_SCOPED(px_tensor) tested = NULL;
   OK(px_module_call(&trained, m, x));
-  holds(trained, (double[]){-1.22474265, -1.22474253, 0, 1.22474253, 1.22474241, 0}, 1e-6);
-  HOLDS(entry(m, "running_mean"), 0.300000012, 0.400000006);
-  HOLDS(entry(m, "running_var"), 1.29999995, 1.29999995);
+  check_values(trained, (double[]){-1.22474265, -1.22474253, 0, 1.22474253, 1.22474241, 0}, 1e-6);
+  CHECK_VALUES(entry(m, "running_mean"), 0.300000012, 0.400000006);
+  CHECK_VALUES(entry(m, "running_var"), 1.29999995, 1.29999995);
   OK(px_module_train(m, false));
   OK(px_module_call(&tested, m, x));
-  holds(tested, (double[]){0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679},
-        2e-6);
+  check_values(tested,
+               (double[]){0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679},
+               2e-6);
 }
 
-PX_TEST(dropout_is_for_training_alone) {
+PX_TEST(dropout_applies_only_in_training) {
   PX_SCOPED(px_module) m = of_kind("Dropout", PX_F(1));
   PX_SCOPED(px_tensor) x = ROW(1, 2);
   PX_SCOPED(px_tensor) trained = NULL;
   PX_SCOPED(px_tensor) tested = NULL;
   OK(px_module_call(&trained, m, x));
-  HOLDS(trained, 0, 0);
+  CHECK_VALUES(trained, 0, 0);
   OK(px_module_train(m, false));
   OK(px_module_call(&tested, m, x));
-  HOLDS(tested, 1, 2);
+  CHECK_VALUES(tested, 1, 2);
 }
 
 // ---- texts
 
-PX_TEST(a_module_is_printed_as_pytorchs) {
+PX_TEST(a_module_prints_like_pytorch) {
   PX_SCOPED(px_module) net = small_net();
   char *text = NULL;
   OK(px_module_text(&text, net));
@@ -196,7 +198,7 @@ PX_TEST(every_kind_can_be_found_and_printed) {
   CHECK(!px_module_kind_find("Perceptron"));
 }
 
-PX_TEST(a_kind_that_is_not_there_is_named_with_the_nearest) {
+PX_TEST(an_unknown_kind_is_named_with_the_nearest) {
   px_module *none = NULL;
   FAILS(px_module_new(&none, px_module_kind_find("linear"), NULL, NULL), PX_ATTRIBUTE,
         "there is no module kind 'linear': the nearest name is Linear");
@@ -252,7 +254,7 @@ PX_TEST(entries_are_visited_in_depth) {
   CHECK_TEXT(all.text, "net net.0 net.1 net.2 net.3 net.4 net.4.0 net.4.1 ");
 }
 
-PX_TEST(what_is_shared_is_visited_once) {
+PX_TEST(shared_entries_are_visited_once) {
   PX_SCOPED(px_module) m = linear(2, 2);
   PX_SCOPED(px_module) twice = NULL;
   PX_SCOPED(px_list) parameters = NULL;
@@ -277,11 +279,11 @@ PX_TEST(entries_are_registered_and_removed) {
   OK(px_module_remove(m, "mean"));
   CHECK(!px_module_entry_find(m, "mean", &found));
   FAILS(px_module_remove(m, "mean"), PX_ATTRIBUTE, "mean");
-  OK(px_module_register_parameter(m, "bias", NULL));  // the name keeps its place
+  OK(px_module_register_parameter(m, "bias", NULL));  // the name keeps its position
   CHECK(px_module_entry_find(m, "bias", &found) && !found.tensor);
 }
 
-PX_TEST(parameters_are_leaves_that_want_gradients) {
+PX_TEST(parameters_are_leaves_requiring_gradients) {
   PX_SCOPED(px_module) m = linear(2, 2);
   px_tensor *w = entry(m, "weight");
   CHECK(px_tensor_is_parameter(w) && px_tensor_is_leaf(w) && px_tensor_requires_grad(w));
@@ -289,9 +291,9 @@ PX_TEST(parameters_are_leaves_that_want_gradients) {
   CHECK(!px_tensor_requires_grad(w));
 }
 
-// ---- norms within the layer before them
+// ---- norms fused into the previous layer
 
-PX_TEST(a_norm_goes_into_the_weights_before_it) {
+PX_TEST(a_norm_is_fused_into_the_previous_weights) {
   PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){2, 1}, (float[]){1, 2});
   PX_SCOPED(px_tensor) mean = floats(1, (int64_t[]){2}, (float[]){1, 2});
   PX_SCOPED(px_tensor) var = floats(1, (int64_t[]){2}, (float[]){4, 0.25f});
@@ -299,23 +301,23 @@ PX_TEST(a_norm_goes_into_the_weights_before_it) {
   PX_SCOPED(px_tensor) bias = NULL;
   OK(px_tensor_set_requires_grad(w, true));
   OK(px_fuse_norm(&weight, &bias, w, NULL, &(px_channel_norm){mean, var, mean, var, 0}, false));
-  HOLDS(weight, 0.5, 8);
-  HOLDS(bias, -0.5 + 4, -8 + 0.25);
+  CHECK_VALUES(weight, 0.5, 8);
+  CHECK_VALUES(bias, -0.5 + 4, -8 + 0.25);
   CHECK(!px_tensor_requires_grad(weight) && px_grad_enabled());
 }
 
-PX_TEST(a_transposed_weight_has_its_channels_in_the_second_dimension) {
+PX_TEST(fusing_into_a_transposed_weight_scales_the_second_dimension) {
   PX_SCOPED(px_tensor) w = floats(3, (int64_t[]){1, 2, 1}, (float[]){1, 2});
   PX_SCOPED(px_tensor) half = floats(1, (int64_t[]){2}, (float[]){0.25f, 4});
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   px_channel_norm norm = {half, half, NULL, NULL, 0};
   OK(px_fuse_norm(&weight, &bias, w, half, &norm, true));
-  HOLDS(weight, 2, 1);
-  HOLDS(bias, 0, 0);
+  CHECK_VALUES(weight, 2, 1);
+  CHECK_VALUES(bias, 0, 0);
 }
 
-PX_TEST(a_norm_that_does_not_fit_is_refused) {
+PX_TEST(a_mismatched_norm_is_refused) {
   PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){2, 1}, (float[]){1, 2});
   PX_SCOPED(px_tensor) three = floats(1, (int64_t[]){3}, (float[]){1, 1, 1});
   px_tensor *weight = NULL, *bias = NULL;
@@ -326,24 +328,24 @@ PX_TEST(a_norm_that_does_not_fit_is_refused) {
   CHECK(!weight && !bias);
 }
 
-// ---- masks of what is left of a weight
+// ---- pruning masks
 
-PX_TEST(a_mask_loses_what_counts_least) {
+PX_TEST(a_prune_mask_removes_the_smallest_elements) {
   PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){2, 3}, (float[]){1, -5, 3, -2, 4, 6});
   PX_SCOPED(px_tensor) all = floats(2, (int64_t[]){2, 3}, (float[]){1, 1, 1, 1, 1, 1});
   PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) columns = NULL;
   OK(px_prune_mask(&elements, w, all, &(px_prune){.amount = 0.5, .share = true}));
-  HOLDS(elements, 0, 1, 0, 0, 1, 1);
+  CHECK_VALUES(elements, 0, 1, 0, 0, 1, 1);
   OK(px_prune_mask(&rows, w, elements, &(px_prune){.amount = 1, .channels = true, .p = 2}));
-  HOLDS(rows, 0, 0, 0, 0, 1, 1);
+  CHECK_VALUES(rows, 0, 0, 0, 0, 1, 1);
   OK(px_prune_mask(&columns, w, all,
                    &(px_prune){.amount = 1, .channels = true, .dim = -1, .random = true}));
-  HOLDS(all, 1, 1, 1, 1, 1, 1);
+  CHECK_VALUES(all, 1, 1, 1, 1, 1, 1);
 }
 
-PX_TEST(an_amount_that_does_not_fit_is_refused) {
+PX_TEST(an_invalid_prune_amount_is_refused) {
   PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){1, 2}, (float[]){1, 2});
   PX_SCOPED(px_tensor) row = floats(1, (int64_t[]){2}, (float[]){1, 2});
   px_tensor *mask = NULL;
@@ -359,7 +361,7 @@ PX_TEST(an_amount_that_does_not_fit_is_refused) {
 
 // ---- state
 
-PX_TEST(a_state_is_put_into_another_module) {
+PX_TEST(a_state_loads_into_another_module) {
   PX_SCOPED(px_module) from = small_net();
   PX_SCOPED(px_module) to = small_net();
   PX_SCOPED(px_dict) state = NULL;
@@ -379,7 +381,7 @@ PX_TEST(a_state_is_put_into_another_module) {
   CHECK(truth.v.b);
 }
 
-PX_TEST(a_state_that_does_not_fit_changes_nothing) {
+PX_TEST(a_mismatched_state_changes_nothing) {
   PX_SCOPED(px_module) m = linear(2, 2);
   PX_SCOPED(px_dict) state = NULL;
   PX_SCOPED(px_tensor) wide = floats(2, (int64_t[]){3, 2}, (float[6]){9, 9, 9, 9, 9, 9});
@@ -399,10 +401,10 @@ PX_TEST(a_state_that_does_not_fit_changes_nothing) {
   FAILS(px_module_load_state_dict(m, state, true), PX_RUNTIME,
         "\n\tUnexpected key(s) in state_dict: \"extra\". \n\tsize mismatch for weight");
   FAILS(px_module_load_state_dict(m, state, false), PX_RUNTIME, "size mismatch for weight");
-  holds(entry(m, "bias"), before, 0);
+  check_values(entry(m, "bias"), before, 0);
 }
 
-PX_TEST(names_may_be_wrong_where_it_is_not_strict) {
+PX_TEST(unknown_names_are_ignored_without_strict) {
   PX_SCOPED(px_module) m = linear(2, 2);
   PX_SCOPED(px_dict) state = NULL;
   PX_SCOPED(px_tensor) bias = floats(1, (int64_t[]){2}, (float[]){7, 8});
@@ -410,10 +412,10 @@ PX_TEST(names_may_be_wrong_where_it_is_not_strict) {
   OK(px_dict_set(state, "bias", bias));
   OK(px_dict_set(state, "extra", bias));
   OK(px_module_load_state_dict(m, state, false));
-  HOLDS(entry(m, "bias"), 7, 8);
+  CHECK_VALUES(entry(m, "bias"), 7, 8);
 }
 
-PX_TEST(buffers_that_do_not_persist_are_no_state) {
+PX_TEST(non_persistent_buffers_are_not_saved) {
   PX_SCOPED(px_module) m = linear(2, 2);
   PX_SCOPED(px_tensor) t = ROW(1);
   PX_SCOPED(px_dict) state = NULL;
@@ -426,7 +428,7 @@ PX_TEST(buffers_that_do_not_persist_are_no_state) {
 
 // ---- moving
 
-PX_TEST(moving_keeps_the_parameters_themselves) {
+PX_TEST(moving_keeps_the_parameter_objects) {
   simulate(2);
   PX_SCOPED(px_module) m = linear(2, 2);
   PX_SCOPED(px_tensor) x = ROW(1, 2);
@@ -442,7 +444,7 @@ PX_TEST(moving_keeps_the_parameters_themselves) {
   CHECK(px_tensor_is_leaf(w) && px_tensor_requires_grad(w));
 }
 
-PX_TEST(a_dtype_leaves_integers_alone) {
+PX_TEST(a_dtype_conversion_skips_integers) {
   PX_SCOPED(px_module) m = of_kind("BatchNorm1d", PX_I(2));
   OK(px_module_to(m, PX_FLOAT64, PX_DEVICE_NONE, false));
   CHECK_EQ(px_tensor_dtype(entry(m, "running_mean")), PX_FLOAT64);
@@ -452,7 +454,7 @@ PX_TEST(a_dtype_leaves_integers_alone) {
         "dtype=torch.int32");
 }
 
-PX_TEST(a_module_that_was_moved_can_be_trained_on) {
+PX_TEST(a_moved_module_can_be_trained_further) {
   simulate(1);
   for (int step = 0; step < 2; step++) {
     static px_module *m;
@@ -482,7 +484,7 @@ static px_status twice(px_tensor **replacement, px_module *self, px_tensor *cons
   return px_mul_scalar(replacement, result ? result : inputs[0], px_int(2));
 }
 
-PX_TEST(hooks_stand_around_forward) {
+PX_TEST(hooks_run_before_and_after_forward) {
   PX_SCOPED(px_module) m = of_kind("Identity", (px_value){0});
   PX_SCOPED(px_tensor) x = ROW(1, 2);
   PX_SCOPED(px_tensor) hooked = NULL;
@@ -492,17 +494,17 @@ PX_TEST(hooks_stand_around_forward) {
   OK(px_module_add_hook(&before, m, true, twice, &calls, NULL));
   OK(px_module_add_hook(&after, m, false, twice, &calls, NULL));
   OK(px_module_call(&hooked, m, x));
-  HOLDS(hooked, 4, 8);
+  CHECK_VALUES(hooked, 4, 8);
   CHECK_EQ(calls, 2);
   px_module_remove_hook(m, before);
   px_module_remove_hook(m, after);
   OK(px_module_call(&plain, m, x));
-  HOLDS(plain, 1, 2);
+  CHECK_VALUES(plain, 1, 2);
 }
 
 static void count_down(void *context) { --*(int *)context; }
 
-PX_TEST(hooks_let_go_of_their_contexts) {
+PX_TEST(hooks_release_their_contexts) {
   px_module *m = of_kind("Identity", (px_value){0});
   int64_t first, second;
   int kept = 2;
@@ -517,7 +519,7 @@ PX_TEST(hooks_let_go_of_their_contexts) {
   CHECK_EQ(kept, 0);
 }
 
-// A way of its own: `call` counts the steps.
+// A user-defined call path: `call` counts the steps.
 static px_status count_hook(px_module *self, const px_hook_entry *hook, void *call) {
   *(int *)call += hook->before ? 1 : 100;
   return PX_OK;
@@ -531,7 +533,7 @@ static px_status count_child(px_module *child, void *value) {
   return PX_OK;
 }
 
-PX_TEST(calls_go_in_the_terms_of_another_language) {
+PX_TEST(another_language_can_replace_the_call_path) {
   static const px_module_runner way = {count_hook, count_forward};
   PX_SCOPED(px_module) net = small_net();
   int64_t id;
@@ -549,7 +551,7 @@ static px_status doubled(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
   return px_mul_scalar(out, tensor, px_int(2));
 }
 
-PX_TEST(a_copy_has_tensors_of_its_own) {
+PX_TEST(a_copy_has_its_own_tensors) {
   PX_SCOPED(px_module) net = small_net();
   PX_SCOPED(px_module) copy = NULL;
   char *ours = NULL, *theirs = NULL;
@@ -563,7 +565,7 @@ PX_TEST(a_copy_has_tensors_of_its_own) {
   px_free(ours), px_free(theirs);
 }
 
-PX_TEST(training_is_for_all_below) {
+PX_TEST(training_mode_applies_to_all_children) {
   PX_SCOPED(px_module) net = small_net();
   px_module_entry inner, drop;
   CHECK(px_module_training(net));
@@ -574,8 +576,8 @@ PX_TEST(training_is_for_all_below) {
   CHECK(px_module_training(net) && !px_module_training(drop.module));
 }
 
-// A Sequential in a Sequential, and so on.
-static px_module *nest(int depth) {
+// Sequentials nested `depth` levels deep.
+static px_module *nested_sequential(int depth) {
   px_module *net = of_kind("Identity", (px_value){0}), *outer;
   for (; depth; depth--, net = outer) {
     OK(px_sequential_new(&outer, &net, 1));
@@ -584,13 +586,14 @@ static px_module *nest(int depth) {
   return net;
 }
 
-static px_status keep(px_tensor **out, px_tensor *tensor, px_entry_sort sort, void *context) {
+static px_status keep_tensor(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
+                             void *context) {
   return PX_OK;
 }
 
-PX_TEST(a_nest_of_any_depth_ends_and_one_too_deep_to_walk_is_an_error) {
-  PX_SCOPED(px_module) net = nest(100000);
-  PX_SCOPED(px_module) shallow = nest(500);
+PX_TEST(too_deep_nesting_is_an_error_and_released_safely) {
+  PX_SCOPED(px_module) net = nested_sequential(100000);
+  PX_SCOPED(px_module) shallow = nested_sequential(500);
   PX_SCOPED(px_tensor) x = ROW(1);
   px_tensor *y = NULL;
   px_module *copy;
@@ -601,28 +604,28 @@ PX_TEST(a_nest_of_any_depth_ends_and_one_too_deep_to_walk_is_an_error) {
   FAILS(px_module_text(&text, net), PX_RECURSION, says);
   FAILS(px_module_state_dict(&state, net, ""), PX_RECURSION, says);
   FAILS(px_module_to(net, PX_FLOAT64, px_cpu(), false), PX_RECURSION, says);
-  FAILS(px_module_copy(&copy, net, keep, NULL), PX_RECURSION, says);
+  FAILS(px_module_copy(&copy, net, keep_tensor, NULL), PX_RECURSION, says);
   OK(px_module_call(&y, shallow, x));
   px_release(y);
 }
 
-static px_status seven(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+static px_status add_seven(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
   return px_add_scalar(out, inputs[count - 1], px_int(7), px_int(1));
 }
 
-PX_TEST(a_forward_of_another_language_takes_the_place_of_the_kinds) {
+PX_TEST(a_custom_forward_replaces_the_kinds) {
   PX_SCOPED(px_module) layer = linear(2, 1);
   PX_SCOPED(px_tensor) x = ROW(1, 2);
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) z = NULL;
-  px_module_set_forward(layer, seven);
+  px_module_set_forward(layer, add_seven);
   OK(px_module_forward(&y, layer, (px_tensor *[]){x, x}, 2));
-  HOLDS(y, 8, 9);
+  CHECK_VALUES(y, 8, 9);
   px_module_set_forward(layer, NULL);
   FAILS(px_module_forward(&z, layer, (px_tensor *[]){x, x}, 2), PX_TYPE, "takes 2 positional");
 }
 
-PX_TEST(a_module_without_forward_says_so) {
+PX_TEST(a_module_without_forward_is_an_error) {
   PX_SCOPED(px_module) list = of_kind("ModuleList", (px_value){0});
   PX_SCOPED(px_tensor) x = ROW(1);
   px_tensor *y = NULL;
@@ -636,7 +639,7 @@ PX_TEST(gradients_of_a_module_are_cleared) {
   PX_SCOPED(px_tensor) y = NULL;
   OK(px_module_call(&y, m, x));
   OK(px_backward(1, &y, NULL, false, false));
-  HOLDS(px_tensor_grad(entry(m, "weight")), 1, 2);
+  CHECK_VALUES(px_tensor_grad(entry(m, "weight")), 1, 2);
   OK(px_module_zero_grad(m));
   CHECK(!px_tensor_grad(entry(m, "weight")));
 }
@@ -658,7 +661,7 @@ PX_TEST(a_loss_takes_two_inputs) {
   CHECK_NEAR(px_scalar_float(number), 0.5574, 5e-5);
 }
 
-PX_TEST(attributes_and_hooks_that_cannot_be) {
+PX_TEST(invalid_attributes_and_hooks_are_refused) {
   PX_SCOPED(px_module) m = linear(2, 2);
   PX_SCOPED(px_tensor) w = NULL;
   int64_t id, one = 1;
@@ -668,7 +671,7 @@ PX_TEST(attributes_and_hooks_that_cannot_be) {
   FAILS(px_module_add_hook(&id, m, true, NULL, NULL, NULL), PX_TYPE, "needs a function");
 }
 
-PX_TEST(kaiming_takes_leaky_relu_where_no_nonlinearity_is_given) {
+PX_TEST(kaiming_defaults_to_leaky_relu) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   px_scalar same;
@@ -695,7 +698,7 @@ PX_TEST(weights_of_a_loss_are_its_buffers) {
   OK(px_bce_with_logits_loss_new(&made, .reduction = "sum", .pos_weight = weight));
   CHECK(entry(made, "pos_weight") == weight && !entry(made, "weight"));
   OK(px_module_forward(&loss, made, (px_tensor *[]){x, y}, 2));
-  HOLDS(loss, 3 * 0.69314718);
+  CHECK_VALUES(loss, 3 * 0.69314718);
 }
 
 static px_status scale(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
@@ -703,7 +706,7 @@ static px_status scale(px_tensor **out, px_module *self, px_tensor *const *input
 }
 static void forget(void *context) { *(double *)context = 0; }
 
-PX_TEST(a_kind_of_a_program_has_a_context_of_its_own) {
+PX_TEST(a_user_defined_kind_has_a_context) {
   static const px_module_kind kind = {
       .name = "Scale", .forward = scale, .input_count = 1, .release = forget};
   PX_SCOPED(px_tensor) x = NULL;
@@ -720,7 +723,7 @@ PX_TEST(a_kind_of_a_program_has_a_context_of_its_own) {
   CHECK_NEAR(factor, 0, 0);
 }
 
-PX_TEST(fans_are_those_of_the_receptive_field) {
+PX_TEST(fans_include_the_receptive_field) {
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   int64_t in, out;
@@ -732,7 +735,7 @@ PX_TEST(fans_are_those_of_the_receptive_field) {
         "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
 }
 
-// Loops over their sizes would not end, and the products of these are no numbers.
+// Loops over the sizes would not end, and their products overflow.
 PX_TEST(weights_without_elements_are_filled_at_once) {
   const int64_t large = INT64_C(1) << 62, none = 0, still[4] = {0};
   int64_t in, out;
@@ -748,7 +751,7 @@ PX_TEST(weights_without_elements_are_filled_at_once) {
   OK(px_init_sparse(matrix, 0.5, 0.1, NULL));
 }
 
-PX_TEST(an_entry_is_put_in_the_place_of_any_other_of_its_name) {
+PX_TEST(an_entry_replaces_any_other_of_its_name) {
   PX_SCOPED(px_module) m = linear(2, 1);
   PX_SCOPED(px_tensor) x = ROW(1);
   px_module_entry put = {"weight", PX_ENTRY_BUFFER, true, x, NULL}, found;
@@ -761,7 +764,7 @@ PX_TEST(an_entry_is_put_in_the_place_of_any_other_of_its_name) {
   CHECK(px_module_entry_find(m, "a.b", &found) && !found.tensor);
 }
 
-PX_TEST(a_module_that_ends_after_operations_were_counted_tells_nobody) {
+PX_TEST(a_module_released_after_counting_is_not_reported) {
   PX_SCOPED(px_module) counted = linear(2, 1);
   PX_SCOPED(px_flop_counter) counter = NULL;
   PX_SCOPED(px_tensor) x = ROW(1, 2);
@@ -769,7 +772,7 @@ PX_TEST(a_module_that_ends_after_operations_were_counted_tells_nobody) {
   OK(px_flop_counter_new(&counter));
   OK(px_flop_counter_begin(counter));
   OK(px_module_call(&y, counted, x));
-  px_release(linear(2, 1));  // is not among those that were met
+  px_release(linear(2, 1));  // not among the counted modules
   CHECK(px__nn_ended);
   px_flop_counter_end(counter);
   px_release(linear(2, 1));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the generator says of mistakes in tables: file, line and cause; and what it makes of a good
-// one. Runs the generator that the build made (OPGEN, or build/opgen).
+// The generator: errors of tables with file, line and cause, and its output for valid tables. Runs
+// the generator of the build (OPGEN, or build/opgen).
 #include "test.h"
 
 static char text[65536];
 static int status;
 
-// Runs opgen --show NAME on a table of the lines given; its whole output is in `text`.
+// Runs opgen --show NAME on a table of these lines. `text` receives the whole output.
 static const char *show(const char *name, const char *table) {
   char path[] = "/tmp/opgen_test_XXXXXX", command[256];
   int fd = mkstemp(path);
@@ -23,7 +23,7 @@ static const char *show(const char *name, const char *table) {
   unlink(path);
   return text;
 }
-// The table is refused, with this message after the file's name.
+// The table is refused with this message after the file name.
 #define REFUSED(table, message) \
   do { \
     show("x", table); \
@@ -115,7 +115,7 @@ PX_TEST(bad_results) {
   REFUSED("op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result [1] : self\n",
           "1: op x has no shape");
 }
-PX_TEST(results_become_run_functions) {
+PX_TEST(results_generate_run_functions) {
   show("x",
        ONE("  check dim of self\n  check device\n  check ndim(self) > 1 : RUNTIME \"few\"\n"
            "  run f\n  expands other\n"
@@ -153,7 +153,7 @@ PX_TEST(bad_launches) {
       "  result sizes(self) : self\n  cuda lines by 1\n",
       "5: cuda of x, which changes a tensor");
 }
-PX_TEST(launches_become_structs_and_functions_of_the_host) {
+PX_TEST(launches_generate_structs_and_host_functions) {
   show("x", KERNEL("Tensor self, Tensor at, float p, bool b, str s) -> (Tensor a, Tensor n)",
                    "  dtypes float\n  check isint64(at) : RUNTIME \"at\"\n"
                    "  result a, n = sizes(at) : self, int64\n"
@@ -171,7 +171,7 @@ PX_TEST(launches_become_structs_and_functions_of_the_host) {
                "px__operand_ndim(args->self));"));
   CHECK(strstr(text, "px__cuda_over(l, \"lines\", functions[dtype], px__product(p.each, 2), &p)"));
 }
-PX_TEST(shapes_are_told_in_words_by_results) {
+PX_TEST(shapes_are_documented_from_results) {
   show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");
   CHECK(strstr(text, "Shapes: any; the result has self's."));
   show("x",
@@ -180,8 +180,8 @@ PX_TEST(shapes_are_told_in_words_by_results) {
   CHECK(strstr(text, "any; a and b lack the dimension dim, or have size 1 there with keepdim"));
 }
 
-// Conditions as the header, the page and the docstring say them.
-PX_TEST(checks_are_told_in_words) {
+// Conditions as worded in the header, the page and the docstring.
+PX_TEST(checks_are_documented) {
   static const char *const rows[][2] = {
       {"alpha >= 0", "unless alpha >= 0"},
       {"0 <= alpha < 1", "unless 0 <= alpha < 1"},
@@ -209,7 +209,7 @@ PX_TEST(checks_are_told_in_words) {
 }
 
 #define LAYER "layer X(int size=1)\n"
-PX_TEST(bad_entries_of_other_sorts) {
+PX_TEST(bad_entries_of_other_kinds) {
   REFUSED("layr X()\n", "1: expected `op`, `kernel`, `helper` or `layer`, not 'layr X()'");
   REFUSED("layer X\n", "1: expected `layer NAME(PARAMETERS)`");
   REFUSED("layer X() -> Tensor\n", "1: unexpected '-> Tensor' after the parameters of X");
@@ -248,7 +248,7 @@ PX_TEST(schedules) {
   CHECK(strstr(text, "return ((epoch > 0.0) ? (lr * n) : lr);"));
   CHECK(strstr(text, "self._make(optimizer, last_epoch, n)"));
 }
-PX_TEST(an_optimizer_becomes_kernels_and_classes) {
+PX_TEST(an_optimizer_generates_kernels_and_classes) {
   show("X", OPTIMIZER
        "  state avg if lr > 1\n  set avg = max(avg, grad)\n"
        "  set param = param - lr * (avg if lr > 1 else grad)\n  sample lr=2.0\n");
@@ -300,7 +300,7 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER "  forward input\n  doc D.\n  sample f(2)\n  argument size S.\n",
           "4: expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of X");
 }
-PX_TEST(layers_become_direct_calls) {
+PX_TEST(layers_generate_direct_calls) {
   show("X", GOOD LAYER_OF("  param w [size, 2] = zeros() if size > 1\n"
                           "  forward x(input, x(w, 2), alpha=size) if training else input\n"));
   CHECK_EQ(status, 0);
@@ -310,7 +310,7 @@ PX_TEST(layers_become_direct_calls) {
   CHECK(strstr(text, "#define px_x_new(out_, ...)"));
   CHECK(strstr(text, "class X(Module):"));
 }
-PX_TEST(conditions_have_no_place_in_formulas_of_ops) {
+PX_TEST(conditions_are_refused_in_formulas_of_ops) {
   REFUSED(GOOD "  grad self = grad if alpha < 1 else self\n",
           "5: 'if' has no place in a formula of x");
   REFUSED(GOOD "  grad self = grad * (2 ** alpha)\n", "5: '**' has no place in a formula of x");
@@ -326,14 +326,14 @@ PX_TEST(numbers_fold_and_tensors_call_ops) {
   CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), b->args[2])"));
   CHECK(strstr(text, "PX_TRY(px__f_call(&t1, &px__op_x, a1));"));
 }
-PX_TEST(masks_say_what_is_saved) {
+PX_TEST(masks_list_saved_tensors) {
   show("x", "helper spread(Tensor grad, int[] sizes, Tensor like)\n" GOOD
             "  grad self = x(grad, other)\n  grad other = @spread(grad, sizes(self), result)\n");
   CHECK(strstr(text,
                ".grad_mask = 0x3, .save_mask = 0x2, .shape_mask = 0x1, .save_result_mask = 0x1"));
   CHECK(strstr(text, "save_for_x[] = {0x2, 0x10000, 0x0}"));
 }
-PX_TEST(a_whole_backward_saves_what_it_says) {
+PX_TEST(a_joint_backward_saves_the_listed_tensors) {
   show("x", GOOD "  grad * = f\n");
   CHECK(strstr(text,
                ".grad_mask = 0x3, .save_mask = 0x3, .shape_mask = 0x3, .save_result_mask = 0x1"));
@@ -354,14 +354,14 @@ PX_TEST(forms_follow_the_flags) {
       text,
       "px_x_scalar(px_tensor **out, const px_tensor *self, px_scalar other, px_scalar alpha);"));
 }
-PX_TEST(long_fields_go_on) {
+PX_TEST(long_fields_continue_on_indented_lines) {
   show("x", OP "  kind pointwise\n  expr self +\n      other\n  doc Adds\n      much.\n");
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "// Adds much."));
 }
 
-// The files of which the text changes where an entry is added at the end of a table; those that are
-// one of many alike are called so.
+// Returns the files that change if an entry is appended to a table. Names of numbered files end in
+// N.
 static const char *changed(const char *table, const char *entry) {
   static const char script[] =
       "set -e; export LC_ALL=C; place=$(mktemp -d); trap 'rm -r $place' EXIT\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimisers and schedules against PyTorch's numbers (1.13.1), their options and their state.
+// Optimizers and schedules against values of PyTorch 1.13.1, their options and their state.
 #include <math.h>
 
 #include "phlox/phlox.h"
@@ -39,7 +39,7 @@ static void set_all(px_optimizer *o, const option *options) {
   for (; options->name; options++) OK(px_optimizer_set(o, -1, options->name, options->value));
 }
 
-// The k-th gradient: half the parameter, and (0.1, -0.2, 0.3) k.
+// The k-th gradient: half the parameter plus (0.1, -0.2, 0.3) k.
 static void slope(px_tensor *p, int k) {
   static const float ramp[] = {0.1f, -0.2f, 0.3f};
   float at[3], grad[3];
@@ -48,8 +48,8 @@ static void slope(px_tensor *p, int k) {
   give_grad(p, grad);
 }
 
-// Four steps from (1, -2, 3).
-static void comes_to(const char *kind, const option *options, const float *wanted) {
+// Checks the parameter after four steps from (1, -2, 3).
+static void check_steps(const char *kind, const option *options, const float *wanted) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
   PX_SCOPED(px_optimizer) o = optimizer(kind, p);
   float values[3];
@@ -64,66 +64,66 @@ static void comes_to(const char *kind, const option *options, const float *wante
 #define OPTIONS(...) ((const option[]){__VA_ARGS__, {NULL, 0}})
 #define VALUES(...) ((const float[]){__VA_ARGS__})
 
-PX_TEST(sgd_goes_down_the_slope) {
-  comes_to("SGD", OPTIONS({"lr", 0.1}), VALUES(0.719382465f, -1.43876493f, 2.15814734f));
+PX_TEST(sgd_descends) {
+  check_steps("SGD", OPTIONS({"lr", 0.1}), VALUES(0.719382465f, -1.43876493f, 2.15814734f));
 }
 
 PX_TEST(sgd_with_momentum) {
-  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}),
-           VALUES(0.405327529f, -0.810655057f, 1.21598268f));
+  check_steps("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}),
+              VALUES(0.405327529f, -0.810655057f, 1.21598268f));
 }
 
 PX_TEST(sgd_with_dampening) {
-  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.5}),
-           VALUES(0.595445335f, -1.19089067f, 1.78633595f));
+  check_steps("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.5}),
+              VALUES(0.595445335f, -1.19089067f, 1.78633595f));
 }
 
 PX_TEST(sgd_with_weight_decay) {
-  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"weight_decay", 0.01}),
-           VALUES(0.397813201f, -0.795626402f, 1.19343948f));
+  check_steps("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"weight_decay", 0.01}),
+              VALUES(0.397813201f, -0.795626402f, 1.19343948f));
 }
 
-PX_TEST(sgd_after_nesterov) {
-  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"nesterov", 1}),
-           VALUES(0.231978923f, -0.463957846f, 0.695936859f));
+PX_TEST(sgd_with_nesterov_momentum) {
+  check_steps("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"nesterov", 1}),
+              VALUES(0.231978923f, -0.463957846f, 0.695936859f));
 }
 
-PX_TEST(sgd_goes_up_to_maximise) {
-  comes_to("SGD", OPTIONS({"lr", 0.1}, {"maximize", 1}),
-           VALUES(1.32063258f, -2.64126515f, 3.96189761f));
+PX_TEST(sgd_ascends_with_maximize) {
+  check_steps("SGD", OPTIONS({"lr", 0.1}, {"maximize", 1}),
+              VALUES(1.32063258f, -2.64126515f, 3.96189761f));
 }
 
-PX_TEST(adam_takes_steps_of_its_rate) {
-  comes_to("Adam", OPTIONS({"lr", 0.1}), VALUES(0.598916888f, -1.59883296f, 2.59885478f));
+PX_TEST(adam_steps_by_its_rate) {
+  check_steps("Adam", OPTIONS({"lr", 0.1}), VALUES(0.598916888f, -1.59883296f, 2.59885478f));
 }
 
 PX_TEST(adam_with_all_its_options) {
-  comes_to(
+  check_steps(
       "Adam",
       OPTIONS({"lr", 0.05}, {"beta1", 0.8}, {"beta2", 0.9}, {"eps", 1e-3}, {"weight_decay", 0.1}),
       VALUES(0.799580574f, -1.79941189f, 2.7993629f));
 }
 
-PX_TEST(adam_goes_up_to_maximise) {
-  comes_to("Adam", OPTIONS({"lr", 0.1}, {"maximize", 1}),
-           VALUES(1.40034091f, -2.40075064f, 3.40086198f));
+PX_TEST(adam_ascends_with_maximize) {
+  check_steps("Adam", OPTIONS({"lr", 0.1}, {"maximize", 1}),
+              VALUES(1.40034091f, -2.40075064f, 3.40086198f));
 }
 
-PX_TEST(adamw_decays_apart_from_the_gradient) {
-  comes_to("AdamW", OPTIONS({"lr", 0.1}), VALUES(0.595526934f, -1.59144485f, 2.58747101f));
-  comes_to(
+PX_TEST(adamw_decouples_weight_decay) {
+  check_steps("AdamW", OPTIONS({"lr", 0.1}), VALUES(0.595526934f, -1.59144485f, 2.58747101f));
+  check_steps(
       "AdamW",
       OPTIONS({"lr", 0.05}, {"beta1", 0.8}, {"beta2", 0.9}, {"weight_decay", 0.1}, {"amsgrad", 1}),
       VALUES(0.780928135f, -1.76107121f, 2.74122405f));
 }
 
-PX_TEST(adadelta_scales_steps_by_those_before) {
-  comes_to("Adadelta", OPTIONS({"rho", 0.9}), VALUES(0.985439241f, -1.98542833f, 2.98542452f));
-  comes_to("Adadelta", OPTIONS({"lr", 20}, {"rho", 0.5}, {"eps", 1e-2}, {"weight_decay", 0.1}),
-           VALUES(1.70790064f, 0.123010278f, -2.67751741f));
+PX_TEST(adadelta_scales_by_previous_steps) {
+  check_steps("Adadelta", OPTIONS({"rho", 0.9}), VALUES(0.985439241f, -1.98542833f, 2.98542452f));
+  check_steps("Adadelta", OPTIONS({"lr", 20}, {"rho", 0.5}, {"eps", 1e-2}, {"weight_decay", 0.1}),
+              VALUES(1.70790064f, 0.123010278f, -2.67751741f));
 }
 
-PX_TEST(amsgrad_remembers_the_greatest_second_moment) {
+PX_TEST(amsgrad_keeps_the_max_second_moment) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
   PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
   float values[3];
@@ -137,7 +137,7 @@ PX_TEST(amsgrad_remembers_the_greatest_second_moment) {
   CHECK(px_optimizer_state(o, 0, 0, "max_exp_avg_sq"));
 }
 
-PX_TEST(a_parameter_without_a_gradient_stays) {
+PX_TEST(a_parameter_without_a_gradient_is_unchanged) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
   float value;
@@ -167,7 +167,7 @@ PX_TEST(a_missing_parameter_is_refused_before_a_gradient_is_cleared) {
   CHECK(px_tensor_grad(p));
 }
 
-PX_TEST(groups_have_options_of_their_own) {
+PX_TEST(groups_have_their_own_options) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) q = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
@@ -186,8 +186,8 @@ PX_TEST(groups_have_options_of_their_own) {
   CHECK_NEAR(value, 0.75, 0);
 }
 
-// Two steps at once, or one, a new optimiser with the state of the first, and another: the same.
-static void resumes(const char *kind, const option *options) {
+// Two steps equal one step, a new optimizer with the state of the first, and another step.
+static void check_resume(const char *kind, const option *options) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
   PX_SCOPED(px_tensor) q = leaf((float[]){1, -2, 3}, 3);
   PX_SCOPED(px_optimizer) through = optimizer(kind, p);
@@ -209,14 +209,14 @@ static void resumes(const char *kind, const option *options) {
   CHECK(!memcmp(wanted, values, sizeof values));
 }
 
-PX_TEST(state_can_be_taken_out_and_put_in) {
-  resumes("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}));
-  resumes("Adam", OPTIONS({"lr", 0.1}, {"amsgrad", 1}));
-  resumes("AdamW", OPTIONS({"lr", 0.1}));
-  resumes("Adadelta", OPTIONS({"lr", 0.5}));
+PX_TEST(state_can_be_saved_and_restored) {
+  check_resume("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}));
+  check_resume("Adam", OPTIONS({"lr", 0.1}, {"amsgrad", 1}));
+  check_resume("AdamW", OPTIONS({"lr", 0.1}));
+  check_resume("Adadelta", OPTIONS({"lr", 0.5}));
 }
 
-PX_TEST(what_cannot_be_optimised_is_refused) {
+PX_TEST(non_leaves_and_duplicates_are_refused) {
   PX_SCOPED(px_optimizer) o = NULL;
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) made = NULL;
@@ -265,7 +265,7 @@ PX_TEST(nesterov_needs_momentum) {
 
 // ---- schedules
 
-static void follows(px_scheduler *s, px_optimizer *o, const double *rates) {
+static void check_rates(px_scheduler *s, px_optimizer *o, const double *rates) {
   for (int i = 0; i < 9; i++) {
     double lr;
     OK(px_optimizer_get(&lr, o, 0, "lr"));
@@ -277,29 +277,29 @@ static void follows(px_scheduler *s, px_optimizer *o, const double *rates) {
   }
 }
 
-PX_TEST(a_rate_falls_in_steps) {
+PX_TEST(step_lr_matches_pytorch) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   PX_SCOPED(px_scheduler) s = NULL;
   OK(px_optimizer_set(o, 0, "lr", 0.1));
   OK(px_scheduler_step_lr(&s, o, 2, 0.5));
-  follows(s, o,
-          (double[]){0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, 0.0062500000000000003});
+  check_rates(
+      s, o, (double[]){0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, 0.0062500000000000003});
 }
 
-PX_TEST(a_rate_follows_a_cosine) {
+PX_TEST(cosine_annealing_matches_pytorch) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   PX_SCOPED(px_scheduler) s = NULL;
   OK(px_optimizer_set(o, 0, "lr", 0.1));
   OK(px_scheduler_cosine(&s, o, 4, 0.01));
-  follows(s, o,
-          (double[]){0.10000000000000001, 0.086819805153394644, 0.055000000000000007,
-                     0.023180194846605363, 0.01, 0.023180194846605363, 0.055000000000000021,
-                     0.086819805153394686, 0.10000000000000006});
+  check_rates(s, o,
+              (double[]){0.10000000000000001, 0.086819805153394644, 0.055000000000000007,
+                         0.023180194846605363, 0.01, 0.023180194846605363, 0.055000000000000021,
+                         0.086819805153394686, 0.10000000000000006});
 }
 
-// Options of each kind, in its order.
+// Options of each kind, in order.
 static const struct {
   const char *name;
   double options[12];
@@ -315,7 +315,7 @@ static const struct {
                  {"CyclicLR", {0.1, 0.5, 3, NAN, 1, 1, NAN, 0, 0}},
                  {"SWALR", {0.05, 4, 1}}};
 
-PX_TEST(kinds_say_what_they_are) {
+PX_TEST(kinds_list_their_options) {
   int count, total = 0;
   for (int i = 0; px_scheduler_kind_at(i); i++, total++) {
     const px_scheduler_kind *kind = px_scheduler_kind_at(i);
@@ -331,7 +331,7 @@ PX_TEST(kinds_say_what_they_are) {
   CHECK_NEAR(adam[2].fallback, 0.999, 0);
 }
 
-PX_TEST(a_step_and_the_closed_form_agree) {
+PX_TEST(recursive_and_closed_forms_agree) {
   for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++) {
     PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
     PX_SCOPED(px_tensor) q = leaf((float[]){1}, 1);
@@ -354,7 +354,7 @@ PX_TEST(a_step_and_the_closed_form_agree) {
   }
 }
 
-PX_TEST(a_cycle_ends_where_it_says_and_turns_the_momentum) {
+PX_TEST(one_cycle_ends_on_time_and_cycles_momentum) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   PX_SCOPED(px_scheduler) s = NULL;
@@ -374,7 +374,7 @@ PX_TEST(a_cycle_ends_where_it_says_and_turns_the_momentum) {
   CHECK_EQ(px_scheduler_epoch(s), 4);
 }
 
-PX_TEST(a_rate_falls_when_a_metric_rests) {
+PX_TEST(reduce_on_plateau_lowers_the_rate) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   PX_SCOPED(px_scheduler) s = NULL;
@@ -402,7 +402,7 @@ static px_status halved(double *rates, int groups, const px_scheduler *self, voi
   return PX_OK;
 }
 
-PX_TEST(a_schedule_of_ones_own) {
+PX_TEST(custom_schedules_set_the_rates) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   PX_SCOPED(px_scheduler) s = NULL;
@@ -415,7 +415,7 @@ PX_TEST(a_schedule_of_ones_own) {
   CHECK_EQ(px_scheduler_epoch(s), 1);
 }
 
-PX_TEST(a_schedule_goes_on_from_an_epoch) {
+PX_TEST(a_schedule_resumes_from_an_epoch) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   PX_SCOPED(px_scheduler) s = NULL;
@@ -434,7 +434,7 @@ PX_TEST(a_schedule_goes_on_from_an_epoch) {
   FAILS(px_optimizer_set_initial_lr(o, 7, 1), PX_INDEX, "there is no parameter group 7");
 }
 
-PX_TEST(options_that_make_no_schedule) {
+PX_TEST(invalid_schedule_options_are_refused) {
   static const struct {
     const char *name;
     double options[12];
@@ -459,7 +459,7 @@ PX_TEST(options_that_make_no_schedule) {
   }
 }
 
-PX_TEST(a_schedule_needs_a_period) {
+PX_TEST(a_schedule_requires_a_positive_period) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   px_scheduler *s = NULL;
@@ -469,15 +469,15 @@ PX_TEST(a_schedule_needs_a_period) {
 
 // ---- L-BFGS
 
-// Rosenbrock's valley at w, which counts how often it is looked at.
-typedef struct valley {
+// Rosenbrock's function at w. Counts its evaluations.
+typedef struct rosenbrock {
   px_tensor *w;
-  int looks, fails_at;
-} valley;
-static px_status look_at(double *loss, void *context) {
-  valley *v = context;
+  int evaluations, fails_at;
+} rosenbrock;
+static px_status evaluate(double *loss, void *context) {
+  rosenbrock *v = context;
   float w[2], grad[2];
-  if (++v->looks == v->fails_at) PX_FAIL(PX_RUNTIME, "no loss");
+  if (++v->evaluations == v->fails_at) PX_FAIL(PX_RUNTIME, "no loss");
   PX_TRY(px_tensor_read(v->w, w, sizeof w));
   float up = w[1] - w[0] * w[0];
   *loss = 100 * (double)up * up + (1 - (double)w[0]) * (1 - (double)w[0]);
@@ -496,26 +496,26 @@ static const px_lbfgs_options usual = {.lr = 1,
                                        .tolerance_change = 1e-12,
                                        .line_search = true};
 
-PX_TEST(lbfgs_goes_down_a_valley) {
+PX_TEST(lbfgs_minimises_rosenbrock) {
   PX_SCOPED(px_tensor) w = leaf((float[]){-1.2f, 1}, 2);
   px_lbfgs_memory memory = {.scale = 1};
-  valley v = {.w = w};
+  rosenbrock v = {.w = w};
   float at[2];
-  OK(px_lbfgs_step(&memory, &usual, &w, 1, look_at, &v));
+  OK(px_lbfgs_step(&memory, &usual, &w, 1, evaluate, &v));
   fetch(w, at);
   CHECK_NEAR(at[0], 1, 1e-3);
   CHECK_NEAR(at[1], 1, 1e-3);
-  CHECK_EQ(memory.calls, v.looks);
+  CHECK_EQ(memory.calls, v.evaluations);
   CHECK(memory.iterations > 10 && memory.count <= 10);
   px_lbfgs_clear(&memory);
   CHECK(!memory.history && !memory.direction && memory.scale == 1);
 }
 
-PX_TEST(lbfgs_leaves_nothing_where_the_loss_or_memory_fails) {
+PX_TEST(lbfgs_leaks_nothing_after_a_failure) {
   for (int n = 1; n < 12; n++) {
     PX_SCOPED(px_tensor) w = leaf((float[]){-1.2f, 1}, 2);
     px_lbfgs_memory memory = {.scale = 1};
-    FAILS(px_lbfgs_step(&memory, &usual, &w, 1, look_at, &(valley){w, 0, n}), PX_RUNTIME,
+    FAILS(px_lbfgs_step(&memory, &usual, &w, 1, evaluate, &(rosenbrock){w, 0, n}), PX_RUNTIME,
           "no loss");
     px_lbfgs_clear(&memory);
   }
@@ -526,21 +526,21 @@ PX_TEST(lbfgs_leaves_nothing_where_the_loss_or_memory_fails) {
     px_lbfgs_options few = usual;
     few.max_iter = 3;
     OK(px_fault_arm("alloc", n, false));
-    failed = px_lbfgs_step(&memory, &few, &w, 1, look_at, &(valley){w, 0, 0}) != PX_OK;
+    failed = px_lbfgs_step(&memory, &few, &w, 1, evaluate, &(rosenbrock){w, 0, 0}) != PX_OK;
     px_fault_disarm_all();
     px_lbfgs_clear(&memory);
   }
   CHECK(!failed);
   px_tensor *missing = NULL;
   px_lbfgs_memory memory = {.scale = 1};
-  FAILS(px_lbfgs_step(&memory, &usual, &missing, 1, look_at, NULL), PX_TYPE, "missing");
-  FAILS(px_lbfgs_step(&memory, &usual, NULL, 0, look_at, NULL), PX_VALUE, "empty parameter list");
+  FAILS(px_lbfgs_step(&memory, &usual, &missing, 1, evaluate, NULL), PX_TYPE, "missing");
+  FAILS(px_lbfgs_step(&memory, &usual, NULL, 0, evaluate, NULL), PX_VALUE, "empty parameter list");
   FAILS(px_lbfgs_remember(&memory, NULL, NULL, 1, 1), PX_TYPE, "change");
 }
 
 // ---- clipping
 
-static void clips(double type, double norm, const double *wanted) {
+static void check_clipping(double type, double norm, const double *wanted) {
   PX_SCOPED(px_tensor) a = leaf((float[]){0, 0}, 2);
   PX_SCOPED(px_tensor) b = leaf((float[]){0}, 1);
   PX_SCOPED(px_tensor) total = NULL;
@@ -555,22 +555,22 @@ static void clips(double type, double norm, const double *wanted) {
 }
 
 PX_TEST(gradients_are_scaled_by_their_common_norm) {
-  clips(2, 13, (double[]){0.230769217, 0.307692289, 0.923076868});
-  clips(INFINITY, 12, (double[]){0.249999985, 0.333333313, 0.99999994});
-  clips(1, 19, (double[]){0.157894716, 0.210526288, 0.631578863});
+  check_clipping(2, 13, (double[]){0.230769217, 0.307692289, 0.923076868});
+  check_clipping(INFINITY, 12, (double[]){0.249999985, 0.333333313, 0.99999994});
+  check_clipping(1, 19, (double[]){0.157894716, 0.210526288, 0.631578863});
 }
 
 PX_TEST(small_gradients_are_not_scaled) {
   PX_SCOPED(px_tensor) p = leaf((float[]){0}, 1);
   float value;
-  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2, false));  // without a gradient there is nothing to do
+  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2, false));  // without a gradient it is a no-op
   give_grad(p, (float[]){0.5f});
   OK(px_clip_grad_norm(NULL, &p, 1, 1, 2, false));
   fetch(px_tensor_grad(p), &value);
   CHECK_NEAR(value, 0.5, 0);
 }
 
-PX_TEST(a_norm_that_is_not_finite_is_refused_before_anything_changes) {
+PX_TEST(an_inf_or_nan_norm_is_refused_unchanged) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1, 1}, 2), *total = NULL;
   PX_SCOPED(px_tensor) grad = leaf((float[]){3, INFINITY}, 2);
   OK(px_tensor_set_requires_grad(grad, false));
@@ -583,7 +583,7 @@ PX_TEST(a_norm_that_is_not_finite_is_refused_before_anything_changes) {
   CHECK(values[0] == 3 && values[1] == INFINITY);
 }
 
-PX_TEST(gradients_are_scaled_by_a_norm_that_is_known) {
+PX_TEST(gradients_are_scaled_by_a_given_norm) {
   PX_SCOPED(px_tensor) p = leaf((float[]){0, 0}, 2);
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) twice = NULL;
@@ -594,7 +594,7 @@ PX_TEST(gradients_are_scaled_by_a_norm_that_is_known) {
   OK(px_total_norm(&total, &grad, 1, 2, true));
   OK(px_tensor_item(&number, total));
   CHECK_NEAR(px_scalar_float(number), 5, 1e-6);
-  OK(px_mul_scalar(&twice, total, px_int(2)));  // as if another process had as much
+  OK(px_mul_scalar(&twice, total, px_int(2)));  // as if another process contributed as much
   OK(px_clip_grads_with_norm(&p, 1, 5, twice));
   fetch(px_tensor_grad(p), values);
   CHECK_NEAR(values[0], 1.5, 1e-6);
@@ -603,20 +603,20 @@ PX_TEST(gradients_are_scaled_by_a_norm_that_is_known) {
   FAILS(px_total_norm(&twice, (px_tensor *[]){NULL}, 1, 2, false), PX_TYPE, "missing");
 }
 
-PX_TEST(elements_of_gradients_are_limited) {
+PX_TEST(elements_of_gradients_are_clamped) {
   PX_SCOPED(px_tensor) p = leaf((float[]){0, 0}, 2);
   float values[2];
-  OK(px_clip_grad_value(&p, 1, 0.5));  // without a gradient there is nothing to do
+  OK(px_clip_grad_value(&p, 1, 0.5));  // without a gradient it is a no-op
   give_grad(p, (float[]){3, -0.25f});
   OK(px_clip_grad_value(&p, 1, 0.5));
   fetch(px_tensor_grad(p), values);
   CHECK(values[0] == 0.5f && values[1] == -0.25f);
 }
 
-PX_TEST(the_count_of_steps_counts_on_and_may_be_written) {
+PX_TEST(the_step_count_increments_and_is_writable) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) grad = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) integers = NULL;
   PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
   px_scalar steps;
   OK(px_ones_like(&grad, p, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
@@ -630,10 +630,10 @@ PX_TEST(the_count_of_steps_counts_on_and_may_be_written) {
   CHECK_NEAR(*(float *)px_tensor_data(count), 8, 0);
   OK(px_fill_(count, px_float(NAN)));
   FAILS(px_optimizer_step(o), PX_VALUE, "a number of steps is not negative, but got nan");
-  OK(px_tensor_from_data(&whole, &(int64_t){3}, 0, NULL, PX_INT64, px_cpu()));
-  OK(px_optimizer_set_state(o, 0, 0, "step", whole));
+  OK(px_tensor_from_data(&integers, &(int64_t){3}, 0, NULL, PX_INT64, px_cpu()));
+  OK(px_optimizer_set_state(o, 0, 0, "step", integers));
   OK(px_optimizer_step(o));
-  OK(px_tensor_item(&steps, whole));
+  OK(px_tensor_item(&steps, integers));
   CHECK_EQ(px_scalar_int(steps), 4);
 }
 
@@ -665,8 +665,8 @@ PX_TEST(all_kinds_take_options_by_name) {
   FAILS(px_optimizer_make(&none, "LBFGS", &value, &p, 1), PX_UNIMPLEMENTED, "LBFGS");
 }
 
-// Every kind, with one kernel that fails: nothing has moved, and no state has come to be.
-PX_TEST(a_step_that_fails_leaves_parameter_and_state) {
+// Each kind with one failing kernel: no parameter has changed and no state was created.
+PX_TEST(a_failed_step_keeps_parameter_and_state) {
   for (int i = 0; px_optimizer_kind_at(i); i++) {
     const px_optimizer_kind *kind = px_optimizer_kind_at(i);
     PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
@@ -702,7 +702,7 @@ PX_TEST(a_step_that_fails_leaves_parameter_and_state) {
   }
 }
 
-PX_TEST(groups_and_parameters_that_are_not_there) {
+PX_TEST(missing_groups_and_parameters_are_errors) {
   PX_SCOPED(px_tensor) w = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", w);
   px_tensor *missing = NULL;
@@ -717,7 +717,7 @@ PX_TEST(groups_and_parameters_that_are_not_there) {
   FAILS(px_clip_grad_norm(NULL, &w, -1, 1, 2, false), PX_VALUE, "-1");
 }
 
-PX_TEST(a_group_that_is_added_after_the_schedule) {
+PX_TEST(groups_added_after_the_schedule) {
   PX_SCOPED(px_tensor) a = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) b = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", a);
@@ -733,7 +733,7 @@ PX_TEST(a_group_that_is_added_after_the_schedule) {
   OK(px_optimizer_get(&lr, o, 0, "lr"));
   CHECK_NEAR(lr, 0.5, 1e-12);
   OK(px_optimizer_get(&lr, o, 1, "lr"));
-  CHECK_NEAR(lr, 8, 0);  // PyTorch's cosine knows the groups of its start alone
+  CHECK_NEAR(lr, 8, 0);  // PyTorch's cosine schedules only the initial groups
   OK(px_scheduler_step(stair));
   OK(px_optimizer_get(&lr, o, 1, "lr"));
   CHECK_NEAR(lr, 4, 0);

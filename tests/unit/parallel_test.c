@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallelism over simulated devices: how batches are cut, that gradients are those of one
-// device, and that an error in a replica comes to the caller.
+// Data parallelism over simulated devices: splitting of batches, gradients equal to those of one
+// device, and errors of replicas.
 #include "autograd/engine/graph.h"
 #include "devices.h"
 
@@ -36,7 +36,7 @@ static bool equal(const px_tensor *a, const px_tensor *b, double tolerance) {
 
 // ---- scatter and gather
 
-static void cuts(int64_t batch, int count, const int64_t *wanted, int parts) {
+static void check_split(int64_t batch, int count, const int64_t *wanted, int parts) {
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){batch, 3});
   px_tensor *results[8];
   int got;
@@ -48,23 +48,23 @@ static void cuts(int64_t batch, int count, const int64_t *wanted, int parts) {
   }
   release_all(results, got);
 }
-#define CUTS(batch, count, ...) \
-  cuts(batch, count, (const int64_t[]){__VA_ARGS__}, \
-       (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
+#define CHECK_SPLIT(batch, count, ...) \
+  check_split(batch, count, (const int64_t[]){__VA_ARGS__}, \
+              (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
-PX_TEST(a_batch_is_cut_as_chunk_cuts) {
+PX_TEST(a_batch_is_split_like_chunk) {
   with_devices(8);
-  CUTS(30, 2, 15, 15);
-  CUTS(10, 2, 5, 5);
-  CUTS(30, 3, 10, 10, 10);
-  CUTS(10, 3, 4, 4, 2);
-  CUTS(30, 8, 4, 4, 4, 4, 4, 4, 4, 2);
-  CUTS(10, 8, 2, 2, 2, 2, 2);  // fewer parts than devices
-  CUTS(7, 2, 4, 3);
-  CUTS(1, 8, 1);
+  CHECK_SPLIT(30, 2, 15, 15);
+  CHECK_SPLIT(10, 2, 5, 5);
+  CHECK_SPLIT(30, 3, 10, 10, 10);
+  CHECK_SPLIT(10, 3, 4, 4, 2);
+  CHECK_SPLIT(30, 8, 4, 4, 4, 4, 4, 4, 4, 2);
+  CHECK_SPLIT(10, 8, 2, 2, 2, 2, 2);  // fewer parts than devices
+  CHECK_SPLIT(7, 2, 4, 3);
+  CHECK_SPLIT(1, 8, 1);
 }
 
-PX_TEST(a_number_cannot_be_cut) {
+PX_TEST(a_scalar_cannot_be_split) {
   with_devices(2);
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 0, (int64_t[]){0});
   px_tensor *results[8];
@@ -73,7 +73,7 @@ PX_TEST(a_number_cannot_be_cut) {
         "chunk expects at least a 1-dimensional tensor");
 }
 
-PX_TEST(parts_make_up_the_whole) {
+PX_TEST(split_sizes_must_sum_to_the_dimension) {
   with_devices(2);
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){4, 3});
   px_tensor *results[2];
@@ -84,7 +84,7 @@ PX_TEST(parts_make_up_the_whole) {
         "length must be non-negative");
 }
 
-PX_TEST(counts_of_devices_have_bounds) {
+PX_TEST(device_counts_are_bounded) {
   with_devices(2);
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 1, (int64_t[]){4});
   px_tensor *results[2];
@@ -97,7 +97,7 @@ PX_TEST(counts_of_devices_have_bounds) {
         "input 1 of gather is missing");
 }
 
-PX_TEST(what_is_cut_is_joined_again) {
+PX_TEST(gather_inverts_scatter) {
   with_devices(3);
   for (int dim = 0; dim < 2; dim++) {
     PX_SCOPED(px_tensor) x = random_on(devices[0], 2, (int64_t[]){7, 5});
@@ -113,7 +113,7 @@ PX_TEST(what_is_cut_is_joined_again) {
   }
 }
 
-PX_TEST(gradients_go_through_cutting_and_joining) {
+PX_TEST(gradients_flow_through_scatter_and_gather) {
   with_devices(2);
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){5, 2});
   PX_SCOPED(px_tensor) y = NULL;
@@ -135,7 +135,7 @@ static px_status count_warning(px_warning category, const char *text) {
   return PX_OK;
 }
 
-PX_TEST(numbers_are_joined_to_a_vector_with_a_warning) {
+PX_TEST(gathering_scalars_warns_and_returns_a_vector) {
   with_devices(2);
   PX_SCOPED(px_tensor) a = random_on(devices[0], 0, (int64_t[]){0});
   PX_SCOPED(px_tensor) b = random_on(devices[1], 0, (int64_t[]){0});
@@ -147,7 +147,7 @@ PX_TEST(numbers_are_joined_to_a_vector_with_a_warning) {
   CHECK_EQ(warnings, 1);
 }
 
-PX_TEST(broadcast_adds_the_gradients_at_home) {
+PX_TEST(broadcast_accumulates_the_gradients_on_the_source) {
   with_devices(4);
   PX_SCOPED(px_tensor) x = random_on(devices[0], 1, (int64_t[]){3});
   PX_SCOPED(px_tensor) sum = NULL;
@@ -167,7 +167,7 @@ PX_TEST(broadcast_adds_the_gradients_at_home) {
   release_all(copies, 4), release_all(ones, 4);
 }
 
-PX_TEST(reduce_add_checks_what_it_gets) {
+PX_TEST(reduce_add_checks_its_operands) {
   with_devices(2);
   PX_SCOPED(px_tensor) a = random_on(devices[0], 1, (int64_t[]){1});
   PX_SCOPED(px_tensor) b = random_on(devices[1], 1, (int64_t[]){2});
@@ -218,7 +218,7 @@ static px_list *gradients(px_module *net, px_tensor *x, int count) {
   return out;
 }
 
-PX_TEST(gradients_are_those_of_one_device) {
+PX_TEST(gradients_match_one_device) {
   with_devices(8);
   PX_SCOPED(px_module) net = net_on(devices[0]);
   PX_SCOPED(px_tensor) x = random_on(devices[0], 2, (int64_t[]){11, 5});
@@ -229,7 +229,7 @@ PX_TEST(gradients_are_those_of_one_device) {
   }
 }
 
-PX_TEST(a_pass_gives_the_modules_own_result) {
+PX_TEST(data_parallel_returns_the_modules_result) {
   with_devices(3);
   PX_SCOPED(px_module) net = net_on(devices[0]);
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){10, 5});
@@ -243,7 +243,7 @@ PX_TEST(a_pass_gives_the_modules_own_result) {
   CHECK(equal(alone, shared, 1e-6));
 }
 
-PX_TEST(replicas_have_copies_that_lead_back) {
+PX_TEST(replicas_are_differentiable_copies) {
   with_devices(2);
   PX_SCOPED(px_module) net = net_on(devices[0]);
   px_module *replicas[2];
@@ -258,7 +258,7 @@ PX_TEST(replicas_have_copies_that_lead_back) {
   }
 }
 
-PX_TEST(gradients_of_replicas_come_together_beside_the_layers_and_soon) {
+PX_TEST(gradients_of_replicas_reduce_early_on_side_streams) {
   with_devices(2);
   PX_SCOPED(px_module) net = net_on(devices[0]);
   px_module *replicas[2];
@@ -273,7 +273,7 @@ PX_TEST(gradients_of_replicas_come_together_beside_the_layers_and_soon) {
   CHECK_TEXT(px_node_name(node), "BroadcastBackward");
   CHECK(node->stream && node->stream != current[0]);
   CHECK(px_node_sequence(node) == UINT64_MAX);
-  for (int i = 0; i < 2; i++) {  // the calls that follow are on the program's streams again
+  for (int i = 0; i < 2; i++) {  // following calls use the program's streams again
     px_stream *now = NULL;
     OK(px_stream_current(&now, devices[i]));
     CHECK(now == current[i]);
@@ -281,7 +281,7 @@ PX_TEST(gradients_of_replicas_come_together_beside_the_layers_and_soon) {
   }
 }
 
-PX_TEST(what_replica_0_writes_to_buffers_stays) {
+PX_TEST(buffer_updates_of_replica_0_are_kept) {
   with_devices(2);
   PX_SCOPED(px_module) net = NULL;
   PX_SCOPED(px_tensor) x = random_on(devices[0], 2, (int64_t[]){6, 2});
@@ -306,7 +306,7 @@ PX_TEST(parameters_must_be_on_the_first_device) {
         "one of them on device: cpu");
 }
 
-PX_TEST(an_error_in_a_replica_names_it) {
+PX_TEST(an_error_in_a_replica_names_the_replica) {
   with_devices(2);
   PX_SCOPED(px_module) net = net_on(devices[0]);
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){4, 6});
@@ -326,7 +326,7 @@ typedef struct seen {
   int failing;
 } seen;
 
-static px_status look(int i, void *context) {
+static px_status record_thread_state(int i, void *context) {
   seen *s = context;
   PX_CHECK(i != s->failing, PX_VALUE, "boom");
   PX_TRY(px_device_current(&s->device[i]));
@@ -334,30 +334,30 @@ static px_status look(int i, void *context) {
   return px_stream_current(&s->streams[i], px_cuda(i));
 }
 
-PX_TEST(a_replicas_thread_is_set_as_the_callers) {
+PX_TEST(replica_threads_inherit_the_callers_settings) {
   with_devices(4);
   PX_SCOPED(px_stream) side = NULL;
   seen s = {.failing = -1};
   OK(px_stream_new(&side, devices[2], 0));
   OK(px_stream_set_current(side));
   px_grad_set_enabled(false);
-  OK(px_parallel_apply(4, devices, look, &s));
+  OK(px_parallel_apply(4, devices, record_thread_state, &s));
   for (int i = 0; i < 4; i++) CHECK(s.device[i] == i && !s.grad[i]);
   CHECK(s.streams[2] == side && s.streams[1] != side);
   px_grad_set_enabled(true);
-  OK(px_parallel_apply(4, devices, look, &s));
+  OK(px_parallel_apply(4, devices, record_thread_state, &s));
   CHECK(s.grad[3]);
 }
 
-PX_TEST(the_first_error_by_number_is_given) {
+PX_TEST(the_error_of_the_first_replica_is_returned) {
   with_devices(4);
   seen s = {.failing = 2};
-  FAILS(px_parallel_apply(4, devices, look, &s), PX_VALUE,
+  FAILS(px_parallel_apply(4, devices, record_thread_state, &s), PX_VALUE,
         "Caught ValueError in replica 2 on device 2.\nOriginal error: boom");
 }
 
 PX_TEST(a_single_replica_runs_on_the_calling_thread) {
   with_devices(1);
   seen s = {.failing = 0};
-  FAILS(px_parallel_apply(1, devices, look, &s), PX_VALUE, "boom");
+  FAILS(px_parallel_apply(1, devices, record_thread_state, &s), PX_VALUE, "boom");
 }

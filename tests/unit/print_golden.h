@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Printed forms as PyTorch gives them: dtype, sizes, options, and the values, or the step of a ramp
-// from 0 where there are too many to write down. A table: only print_test.c includes it.
+// Printed forms of PyTorch: dtype, sizes, options, and the values, or the step of a ramp from 0 for
+// large tensors. This table is included by print_test.c only.
 // clang-format off
 static const golden goldens[] = {
     {PX_INT64, 0, {0}, {4, 1000, 3, 80, -1}, 0.0, {3.0},

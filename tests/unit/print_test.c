@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The printed form of tensors, to the last character.
+// The printed form of tensors, character by character.
 #include "device_test.h"
 #include "tensor/tensor_impl.h"
 
@@ -22,7 +22,7 @@ static px_tensor *build(const golden *g, px_device device) {
   bool whole = !px_dtype_is_float(g->dtype);
   for (int64_t i = 0; i < numel; i++) {
     double v = g->step != 0 ? g->step * (double)i : g->values[i];
-    // 2^63 - 1 and such do not occur: every golden integer is a double too.
+    // golden integers are all exact in double
     px_scalar_store(whole ? px_int((int64_t)v) : px_float(v), g->dtype, data + (size_t)i * item);
   }
   px_tensor *t;
@@ -38,7 +38,7 @@ static void expect(const px_tensor *t, const char *text) {
   px_free(got);
 }
 
-PX_TEST(numbers_look_as_in_pytorch) {
+PX_TEST(tensors_print_like_pytorch) {
   for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
     px_print_options_set(goldens[i].options);
     PX_SCOPED(px_tensor) t = build(&goldens[i], px_cpu());
@@ -46,29 +46,29 @@ PX_TEST(numbers_look_as_in_pytorch) {
   }
 }
 
-PX_TEST(a_device_is_named_unless_it_is_the_default_types) {
+PX_TEST(the_device_is_printed_unless_it_is_the_default) {
   simulate_plainly(2);
   const float two[] = {1, 1};
   PX_SCOPED(px_tensor) host = NULL;
-  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   int64_t size = 2;
-  OK(px_tensor_from_data(&there, two, 1, &size, PX_FLOAT32, px_cuda(1)));
+  OK(px_tensor_from_data(&on_device, two, 1, &size, PX_FLOAT32, px_cuda(1)));
   OK(px_tensor_from_data(&host, two, 1, &size, PX_FLOAT32, px_cpu()));
-  expect(there, "tensor([1., 1.], device='cuda:1')");
+  expect(on_device, "tensor([1., 1.], device='cuda:1')");
   OK(px_device_set_default(px_cuda(1)));
-  expect(there, "tensor([1., 1.], device='cuda:1')");
+  expect(on_device, "tensor([1., 1.], device='cuda:1')");
   OK(px_device_set_default(px_cuda(-1)));
   expect(host, "tensor([1., 1.])");
   OK(px_device_set_default(PX_DEVICE_NONE));
   OK(px_device_set_home(px_cuda(-1)));
   CHECK(px_device_equal(px_device_default(), px_device_home()));
-  expect(there, "tensor([1., 1.], device='cuda:1')");
+  expect(on_device, "tensor([1., 1.], device='cuda:1')");
   expect(host, "tensor([1., 1.], device='cpu')");
   OK(px_device_set(1));
-  expect(there, "tensor([1., 1.])");
+  expect(on_device, "tensor([1., 1.])");
 }
 
-PX_TEST(a_large_tensor_of_a_device_is_summarised_there) {
+PX_TEST(a_large_device_tensor_is_summarised) {
   simulate_plainly(1);
   golden g = {PX_INT16, 2, {40, 40}, {4, 1000, 3, 80, -1}, 1, {0}, NULL};
   PX_SCOPED(px_tensor) t = build(&g, px_cuda(0));
@@ -86,36 +86,36 @@ PX_TEST(a_large_tensor_of_a_device_is_summarised_there) {
 PX_TEST(a_view_prints_its_own_elements) {
   golden g = {PX_INT64, 2, {2, 3}, {4, 1000, 3, 80, -1}, 1, {0}, NULL};
   PX_SCOPED(px_tensor) t = build(&g, px_cpu());
-  PX_SCOPED(px_tensor) turned = NULL;
-  OK(px_tensor_as_strided(&turned, t, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0));
-  expect(turned, "tensor([[0, 3],\n        [1, 4],\n        [2, 5]])");
+  PX_SCOPED(px_tensor) transposed = NULL;
+  OK(px_tensor_as_strided(&transposed, t, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0));
+  expect(transposed, "tensor([[0, 3],\n        [1, 4],\n        [2, 5]])");
 }
 
-static const char *history;
-static void say(const px_tensor *t, char *text, size_t room) {
-  snprintf(text, room, "%s", history);
+static const char *suffix;
+static void write_suffix(const px_tensor *t, char *text, size_t capacity) {
+  snprintf(text, capacity, "%s", suffix);
 }
 
-PX_TEST(the_history_goes_to_a_new_line_when_the_line_is_full) {
+PX_TEST(a_full_line_wraps_before_the_grad_suffix) {
   golden g = {PX_FLOAT32, 1, {12}, {4, 1000, 3, 80, -1}, 0, {0}, NULL};
   for (int i = 0; i < 13; i++) g.values[i] = 1;
-  px__print_suffix = say;
+  px__print_suffix = write_suffix;
   PX_SCOPED(px_tensor) twelve = build(&g, px_cpu());
-  history = ", requires_grad=True";
+  suffix = ", requires_grad=True";
   expect(twelve, "tensor([1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1.], requires_grad=True)");
-  history = ", grad_fn=<MulBackward0>";
+  suffix = ", grad_fn=<MulBackward0>";
   expect(twelve,
          "tensor([1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1.],\n"
          "       grad_fn=<MulBackward0>)");
   g.sizes[0] = 13;
   PX_SCOPED(px_tensor) thirteen = build(&g, px_cpu());
-  history = ", requires_grad=True";
+  suffix = ", requires_grad=True";
   expect(thirteen,
          "tensor([1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1.],\n"
          "       requires_grad=True)");
 }
 
-PX_TEST(a_subclass_indents_by_its_own_name) {
+PX_TEST(a_subclass_indents_by_its_name) {
   golden g = {PX_FLOAT32, 2, {2, 2}, {4, 1000, 3, 80, -1}, 1, {0}, NULL};
   PX_SCOPED(px_tensor) t = build(&g, px_cpu());
   char *got;

@@ -5,7 +5,7 @@
 #include "device_test.h"
 #include "tensor/tensor_impl.h"
 
-PX_TEST(the_cpu_engine_is_pytorchs) {
+PX_TEST(the_cpu_engine_matches_pytorch) {
   static px_mt19937 mt;
   px_mt19937_seed(&mt, 5489);
   for (int i = 1; i < 10000; i++) (void)px_mt19937_random32(&mt);
@@ -15,7 +15,7 @@ PX_TEST(the_cpu_engine_is_pytorchs) {
   for (int i = 0; i < 5; i++) CHECK_NEAR(px_mt19937_uniform_float(&mt), uniform[i], 5e-5);
 }
 
-PX_TEST(the_device_engine_is_cuRANDs) {
+PX_TEST(the_device_engine_matches_curand) {
   static const double uniform[] = {0.399046481, 0.516679168, 0.024930386, 0.940079391, 0.945854127};
   for (uint64_t thread = 0; thread < 5; thread++) {
     px_philox4 block = px_philox(0, thread, 0);
@@ -26,7 +26,7 @@ PX_TEST(the_device_engine_is_cuRANDs) {
         zero.v[3] == 0x9b00dbd8);
 }
 
-PX_TEST(a_seed_starts_the_stream_again) {
+PX_TEST(a_seed_restarts_the_stream) {
   px_generator *g;
   OK(px_generator_default(&g, px_cpu()));
   CHECK_EQ(px_generator_initial_seed(g), 67280421310721);
@@ -54,7 +54,7 @@ PX_TEST(a_saved_state_has_pytorchs_layout) {
   CHECK_EQ(px_generator_initial_seed(g), 7);
 }
 
-PX_TEST(a_wrong_state_is_refused_and_changes_nothing) {
+PX_TEST(an_invalid_state_is_refused_and_changes_nothing) {
   PX_SCOPED(px_generator) g = NULL;
   unsigned char state[5056], zeros[5056] = {0};
   OK(px_generator_new(&g, px_cpu()));
@@ -62,14 +62,14 @@ PX_TEST(a_wrong_state_is_refused_and_changes_nothing) {
   uint64_t next = px_generator_next(g);
   FAILS(px_generator_set_state(g, state, 100), PX_RUNTIME, "RNG state is wrong size");
   FAILS(px_generator_set_state(g, zeros, sizeof zeros), PX_RUNTIME, "Invalid mt19937 state");
-  state[9] = 0xff;  // left out of range
+  state[9] = 0xff;  // `left` out of range
   FAILS(px_generator_set_state(g, state, sizeof state), PX_RUNTIME, "Invalid mt19937 state");
   state[9] = 0;
   OK(px_generator_set_state(g, state, sizeof state));
   CHECK_EQ(px_generator_next(g), next);
 }
 
-PX_TEST(the_cached_normal_travels_with_the_state) {
+PX_TEST(the_cached_normal_is_part_of_the_state) {
   px_launch launch = {0};
   unsigned char state[5056];
   PX_SCOPED(px_generator) g = NULL;
@@ -84,7 +84,7 @@ PX_TEST(the_cached_normal_travels_with_the_state) {
   CHECK(mt->has_normal_double && mt->normal_double == 1.5);
 }
 
-PX_TEST(a_launch_on_a_device_moves_the_offset) {
+PX_TEST(a_device_launch_advances_the_offset) {
   simulate_plainly(2);
   px_manual_seed(3);
   px_launch launch = {0};
@@ -101,7 +101,7 @@ PX_TEST(a_launch_on_a_device_moves_the_offset) {
   CHECK_EQ(launch.offset, 0);
 }
 
-PX_TEST(a_generator_serves_its_device_type) {
+PX_TEST(a_generator_requires_its_device_type) {
   simulate_plainly(1);
   px_launch launch = {0};
   PX_SCOPED(px_generator) host = NULL;

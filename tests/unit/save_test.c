@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a save does to the file that is there: its mode, its links and what kind of file it is stay;
-// what killed savers left goes; a failure anywhere leaves the old file and nothing beside it.
+// Effects of a save on an existing file: mode, links and file type are kept, temporary files of
+// killed savers are removed, and any failure keeps the old file and leaves no other.
 #include "devices.h"
 #include "folder.h"
 
@@ -20,7 +20,7 @@ static int files(void) {
   return count - 2;
 }
 
-static void put(const char *path, const void *bytes, size_t length) {
+static void write_file(const char *path, const void *bytes, size_t length) {
   FILE *file = fopen(path, "wb");
   CHECK(file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0);
 }
@@ -46,10 +46,10 @@ static int64_t count_in(const char *path) {
   return px_tensor_numel(px_dict_get(state, "w"));
 }
 
-static struct stat facts_of(const char *path) {
-  struct stat facts;
-  CHECK(lstat(path, &facts) == 0);
-  return facts;
+static struct stat stat_of(const char *path) {
+  struct stat st;
+  CHECK(lstat(path, &st) == 0);
+  return st;
 }
 
 PX_TEST(a_save_keeps_the_mode) {
@@ -57,7 +57,7 @@ PX_TEST(a_save_keeps_the_mode) {
   save(path, 1);
   CHECK(chmod(path, 0600) == 0);
   save(path, 2);
-  CHECK_EQ(facts_of(path).st_mode & 07777, 0600);
+  CHECK_EQ(stat_of(path).st_mode & 07777, 0600);
   CHECK_EQ(count_in(path), 2);
   CHECK_EQ(files(), 1);
 }
@@ -68,8 +68,8 @@ PX_TEST(a_save_keeps_the_owner) {
   save(path, 1);
   CHECK(chown(path, 1234, 4321) == 0);
   save(path, 2);
-  CHECK_EQ(facts_of(path).st_uid, 1234);
-  CHECK_EQ(facts_of(path).st_gid, 4321);
+  CHECK_EQ(stat_of(path).st_uid, 1234);
+  CHECK_EQ(stat_of(path).st_gid, 4321);
 }
 
 PX_TEST(a_save_follows_links) {
@@ -77,26 +77,26 @@ PX_TEST(a_save_follows_links) {
   save(target, 1);
   CHECK(symlink("target", link) == 0 && symlink(link, second) == 0);
   save(second, 5);
-  CHECK(S_ISLNK(facts_of(second).st_mode) && S_ISLNK(facts_of(link).st_mode));
-  CHECK(S_ISREG(facts_of(target).st_mode));
+  CHECK(S_ISLNK(stat_of(second).st_mode) && S_ISLNK(stat_of(link).st_mode));
+  CHECK(S_ISREG(stat_of(target).st_mode));
   CHECK_EQ(count_in(target), 5);
   CHECK_EQ(files(), 3);
 }
 
-PX_TEST(a_link_to_nothing_makes_its_target) {
+PX_TEST(a_dangling_link_creates_its_target) {
   const char *link = path_of("link");
   CHECK(symlink("later", link) == 0);
   save(link, 3);
-  CHECK(S_ISLNK(facts_of(link).st_mode));
+  CHECK(S_ISLNK(stat_of(link).st_mode));
   CHECK_EQ(count_in(path_of("later")), 3);
 }
 
-PX_TEST(a_file_of_two_names_keeps_both) {
+PX_TEST(a_hard_linked_file_keeps_both_names) {
   const char *one = path_of("one"), *two = path_of("two");
   save(one, 100);
   CHECK(link(one, two) == 0);
   save(one, 7);
-  CHECK_EQ(facts_of(one).st_ino, facts_of(two).st_ino);
+  CHECK_EQ(stat_of(one).st_ino, stat_of(two).st_ino);
   CHECK_EQ(count_in(two), 7);
 }
 
@@ -107,11 +107,11 @@ PX_TEST(a_device_stays_a_device) {
   if (probe < 0) SKIP("devices do not work in this folder");
   close(probe);
   save(path, 3);
-  CHECK(S_ISCHR(facts_of(path).st_mode));
+  CHECK(S_ISCHR(stat_of(path).st_mode));
   CHECK_EQ(files(), 1);
 }
 
-PX_TEST(a_pipe_gets_the_file) {
+PX_TEST(a_pipe_receives_the_file) {
   const char *path = path_of("pipe"), *copy = path_of("copy");
   char bytes[4096];
   CHECK(mkfifo(path, 0600) == 0);
@@ -119,24 +119,24 @@ PX_TEST(a_pipe_gets_the_file) {
   CHECK(reader >= 0);
   save(path, 4);
   ssize_t got = read(reader, bytes, sizeof bytes);
-  CHECK(got > 0 && S_ISFIFO(facts_of(path).st_mode));
+  CHECK(got > 0 && S_ISFIFO(stat_of(path).st_mode));
   close(reader);
-  put(copy, bytes, (size_t)got);
+  write_file(copy, bytes, (size_t)got);
   CHECK_EQ(count_in(copy), 4);
 }
 
-PX_TEST(what_killed_savers_left_goes) {
+PX_TEST(temporary_files_of_killed_savers_are_removed) {
   const char *path = path_of("state");
   char alive[160];
   snprintf(alive, sizeof alive, "%s.12.3.tmp", path);
-  put(path_of("state.1.0.tmp"), "x", 1);
-  put(path_of("state.99999999.12.tmp"), "x", 1);
-  put(path_of("state.1.tmp"), "x", 1);        // not such a name
-  put(path_of("estate.1.0.tmp"), "x", 1);     // of another file
-  put(path_of("state.1.0.tmp.bak"), "x", 1);  // kept by somebody
-  put(alive, "x", 1);
+  write_file(path_of("state.1.0.tmp"), "x", 1);
+  write_file(path_of("state.99999999.12.tmp"), "x", 1);
+  write_file(path_of("state.1.tmp"), "x", 1);        // not a temporary name
+  write_file(path_of("estate.1.0.tmp"), "x", 1);     // of another file
+  write_file(path_of("state.1.0.tmp.bak"), "x", 1);  // a user's backup
+  write_file(alive, "x", 1);
   int writer = open(alive, O_RDONLY);
-  CHECK(writer >= 0 && flock(writer, LOCK_EX) == 0);  // as a saver that is at work
+  CHECK(writer >= 0 && flock(writer, LOCK_EX) == 0);  // like an active saver
   save(path, 1);
   CHECK_EQ(files(), 5);
   CHECK(access(alive, F_OK) == 0);
@@ -145,7 +145,7 @@ PX_TEST(what_killed_savers_left_goes) {
   CHECK_EQ(files(), 4);
 }
 
-PX_TEST(a_saver_that_is_killed_is_cleaned_up_after) {
+PX_TEST(the_next_save_cleans_up_after_a_killed_saver) {
   const char *path = path_of("state");
   save(path, 1);
   fflush(NULL);
@@ -163,7 +163,7 @@ PX_TEST(a_saver_that_is_killed_is_cleaned_up_after) {
   CHECK_EQ(files(), 1);
 }
 
-PX_TEST(two_writers_of_a_file_do_not_meet) {
+PX_TEST(two_writers_of_a_file_do_not_interfere) {
   px_file *one = NULL, *two = NULL;
   const char *path = path_of("state");
   char bytes[8] = {0};
@@ -184,7 +184,7 @@ PX_TEST(two_writers_of_a_file_do_not_meet) {
 
 // ---- failures
 
-enum { KEPT = 9 };  // tensors: tables of what was seen grow
+enum { KEPT = 9 };  // enough tensors that the tables grow
 
 static void survives_failures(const char *point, px_status (*act)(const char *), const char *path) {
   int64_t objects = px_live_objects(NULL);
@@ -225,7 +225,7 @@ static px_status act_load_tree(const char *path) {
   return px_load_tree(&back, path, PX_DEVICE_NONE);
 }
 
-PX_TEST(failures_leave_the_old_file_and_nothing_else) {
+PX_TEST(failures_keep_the_old_file_and_no_other) {
   const char *path = path_of("state");
   static const char *const points[] = {"file", "alloc"};
   kept_state = state_of(KEPT);
@@ -241,17 +241,17 @@ PX_TEST(failures_leave_the_old_file_and_nothing_else) {
   px_release(kept_tree);
 }
 
-// ---- large files, and hostile ones
+// ---- large and hostile files
 
-// What memory things take is not measured under sanitizers, which keep what is freed and add to
-// each allocation: fewer of them go the same ways.
+// Memory is not measured under sanitizers, since they keep freed memory and add to each allocation.
+// Fewer tensors cover the same code.
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { MEASURED = 0, MANY = 2000, HEADER = 64 << 10, NUMBERS = 1 << 14 };
 #else
 enum { MEASURED = 1, MANY = 100000, HEADER = 8 << 20, NUMBERS = 1 << 20 };
 #endif
 
-PX_TEST(a_hundred_thousand_tensors_come_back) {
+PX_TEST(a_hundred_thousand_tensors_round_trip) {
   PX_SCOPED(px_dict) state = NULL;
   PX_SCOPED(px_dict) back = NULL;
   PX_SCOPED(px_tensor) t = NULL;
@@ -277,7 +277,7 @@ static void forge(const char *path, const char *first, const char *again, size_t
   memcpy(bytes, &claimed, 8);
   memcpy(bytes + 8, first, at);
   for (; at < length; at++) bytes[8 + at] = again[(at - strlen(first)) % step];
-  put(path, bytes, 8 + length);
+  write_file(path, bytes, 8 + length);
   free(bytes);
 }
 
@@ -287,7 +287,7 @@ static int64_t peak(void) {
   return usage.ru_maxrss * 1024;
 }
 
-PX_TEST(a_hostile_header_costs_its_size_and_a_mebibyte) {
+PX_TEST(a_hostile_header_takes_at_most_a_mebibyte_of_memory) {
   enum { SHORT = 4096 };
   static const char *const hostile[][2] = {{"{\"a\":", "1,"},
                                            {"{\"a\":[", "1,"},
@@ -302,7 +302,7 @@ PX_TEST(a_hostile_header_costs_its_size_and_a_mebibyte) {
                                            {"1,", "1,"}};
   static char paths[11][128];
   px_dict *state = NULL;
-  // Short ones first: the peak also counts pages of the library's code when they are first run.
+  // Short ones first: the peak also counts code pages on first use.
   for (size_t i = 0; i < 11; i++) {
     snprintf(paths[i], sizeof paths[i], "%s%zu", path_of("hostile"), i);
     forge(paths[i], hostile[i][0], hostile[i][1], SHORT);
@@ -311,13 +311,13 @@ PX_TEST(a_hostile_header_costs_its_size_and_a_mebibyte) {
   }
   save(path_of("warm"), 1);
   CHECK_EQ(count_in(path_of("warm")), 1);
-  int64_t before = peak();  // it had one of the files in memory already
+  int64_t before = peak();  // it already had one of the files in memory
   for (size_t i = 0; i < 11; i++)
     FAILS(px_load(&state, paths[i], PX_DEVICE_NONE), PX_RUNTIME, "hostile");
   CHECK(!MEASURED || peak() - before <= (1 << 20));
 }
 
-PX_TEST(a_number_of_a_tree_costs_64_bytes) {
+PX_TEST(a_number_in_a_tree_takes_64_bytes) {
   PX_SCOPED(px_tree) list = NULL;
   int64_t before = peak();
   OK(px_tree_new(&list, PX_TREE_LIST));

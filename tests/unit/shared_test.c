@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages in shared memory: what other processes see of them, and what is refused.
+// Storages in shared memory: visibility in other processes, and refused calls.
 #include "test.h"
 #include "tensor/tensor_impl.h"
 
@@ -18,7 +18,7 @@ static px_tensor *ramp(int64_t count) {
 }
 static float *floats(px_tensor *t) { return px_tensor_data(t); }
 
-PX_TEST(a_child_and_its_parent_write_to_one_memory) {
+PX_TEST(a_child_and_its_parent_share_memory) {
   PX_SCOPED(px_tensor) t = ramp(4);
   PX_SCOPED(px_tensor) view = NULL;
   OK(px_tensor_as_strided(&view, t, SIZES(2), (int64_t[]){1}, 2));
@@ -26,7 +26,7 @@ PX_TEST(a_child_and_its_parent_write_to_one_memory) {
   CHECK(!px_storage_is_shared(storage));
   OK(px_storage_share(storage));
   void *memory = px_storage_data(storage);
-  OK(px_storage_share(storage));  // again is nothing
+  OK(px_storage_share(storage));  // a second call is a no-op
   CHECK(px_storage_is_shared(storage) && px_storage_data(storage) == memory);
   CHECK(floats(t)[3] == 3 && floats(view)[1] == 3);
   pid_t child = fork();
@@ -40,7 +40,7 @@ PX_TEST(a_child_and_its_parent_write_to_one_memory) {
   CHECK_EQ(px_tensor_version(t), 0);
 }
 
-PX_TEST(a_file_is_mapped_once_and_outlives_its_maker) {
+PX_TEST(a_file_is_mapped_once_and_outlives_its_creator) {
   px_tensor *t = ramp(8);
   int fd;
   px_storage *again, *third;
@@ -55,10 +55,10 @@ PX_TEST(a_file_is_mapped_once_and_outlives_its_maker) {
   px_release(again);
   CHECK_EQ(((float *)px_storage_data(third))[0], 0);
   px_release(third);
-  CHECK(fcntl(fd, F_GETFD) < 0);  // closed with the last
+  CHECK(fcntl(fd, F_GETFD) < 0);  // closed with the last reference
 }
 
-PX_TEST(shared_memory_of_no_bytes) {
+PX_TEST(empty_shared_memory) {
   PX_SCOPED(px_tensor) t = ramp(0);
   int fd;
   OK(px_storage_share(px_tensor_storage(t)));
@@ -68,7 +68,7 @@ PX_TEST(shared_memory_of_no_bytes) {
   CHECK_EQ(px_storage_bytes(again), 0);
 }
 
-PX_TEST(what_is_no_shared_memory_is_refused) {
+PX_TEST(invalid_shared_memory_is_refused) {
   PX_SCOPED(px_tensor) t = ramp(4);
   px_storage *none;
   int fd, pipes[2];
@@ -80,7 +80,7 @@ PX_TEST(what_is_no_shared_memory_is_refused) {
   OK(px_storage_share(px_tensor_storage(t)));
   OK(px_storage_fd(&fd, px_tensor_storage(t)));
   FAILS(px_storage_from_fd(&none, fd, 17), PX_VALUE, "has not the 17 bytes");
-  CHECK(!none && ftruncate(fd, 1) < 0);  // nobody can take the memory away
+  CHECK(!none && ftruncate(fd, 1) < 0);  // no process can truncate the memory
   FAILS(px_tensor_resize(t, SIZES(100)), PX_RUNTIME, "storage that is not resizable");
 }
 
@@ -100,7 +100,7 @@ static void write_30(const char *name) {
   px_release(storage);
 }
 
-PX_TEST(memory_with_a_name_goes_to_another_process_and_leaves_no_name) {
+PX_TEST(named_memory_opens_in_another_process_and_is_unlinked) {
   px_tensor *t = ramp(4);
   char name[PX_SHARED_NAME], file[PX_SHARED_NAME] = "/dev/shm";
   int fd;
@@ -119,24 +119,24 @@ PX_TEST(memory_with_a_name_goes_to_another_process_and_leaves_no_name) {
 }
 
 static px_tensor *named_tensor;
-static void name_is_lost(const char *name) {
+static void check_lost_name(const char *name) {
   char other[PX_SHARED_NAME];
   if (px_storage_name(other, px_tensor_storage(named_tensor)) != PX_RUNTIME) _exit(1);
   if (floats(named_tensor)[3] != 3) _exit(2);
 }
 
-PX_TEST(a_forked_child_keeps_memory_that_lost_its_name) {
+PX_TEST(a_forked_child_keeps_memory_without_a_name) {
   named_tensor = ramp(4);
   char name[PX_SHARED_NAME];
   OK(px_storage_share_named(px_tensor_storage(named_tensor)));
   OK(px_storage_name(name, px_tensor_storage(named_tensor)));
   *strchr(name, '@') = 0;
   CHECK(shm_unlink(name) == 0);
-  only_in_child(name_is_lost, name);
+  only_in_child(check_lost_name, name);
   px_release(named_tensor);
 }
 
-PX_TEST(an_address_that_was_handed_out_stays_readable) {
+PX_TEST(addresses_stay_valid_after_sharing_or_resizing) {
   PX_SCOPED(px_tensor) t = ramp(4);
   PX_SCOPED(px_tensor) other = ramp(4);
   const float *known = floats(t), *grown = floats(other);
@@ -146,7 +146,7 @@ PX_TEST(an_address_that_was_handed_out_stays_readable) {
   CHECK(grown != floats(other) && grown[3] == 3);
 }
 
-static px_status pass_on(px_storage *storage) {
+static px_status share_and_reopen(px_storage *storage) {
   char name[PX_SHARED_NAME];
   PX_SCOPED(px_storage) back = NULL;
   PX_TRY(px_storage_share_named(storage));
@@ -174,5 +174,5 @@ static void survives(px_status (*share)(px_storage *), bool is_whole) {
 PX_TEST(sharing_survives_every_failure) {
   survives(px_storage_share, true);
   survives(px_storage_share_named, true);
-  survives(pass_on, false);
+  survives(share_and_reopen, false);
 }

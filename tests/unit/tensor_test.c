@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors: sizes from outside, geometry, views and their bounds, copies, versions, lost memory.
+// Tensors: external sizes, geometry, views and their bounds, copies, versions, failed allocations.
 #include "device_test.h"
 #include "tensor/tensor_impl.h"
 
@@ -14,7 +14,7 @@ static px_tensor *ramp(px_device device, int ndim, const int64_t *sizes) {
   return t;
 }
 
-PX_TEST(hostile_sizes_are_refused) {
+PX_TEST(invalid_sizes_are_refused) {
   px_tensor *t;
   FAILS(px_tensor_empty(&t, SIZES(-1), PX_FLOAT32, px_cpu()), PX_RUNTIME,
         "Trying to create tensor with negative dimension -1: [-1]");
@@ -30,7 +30,7 @@ PX_TEST(hostile_sizes_are_refused) {
   px_release(t);
 }
 
-PX_TEST(a_tensor_has_its_sizes_and_no_others) {
+PX_TEST(has_sizes_compares_all_sizes) {
   PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(2, 3));
   PX_SCOPED(px_tensor) none = ramp(px_cpu(), 0, NULL);
   CHECK(px_tensor_has_sizes(t, SIZES(2, 3)));
@@ -39,7 +39,7 @@ PX_TEST(a_tensor_has_its_sizes_and_no_others) {
   CHECK(px_tensor_has_sizes(none, 0, NULL) && !px_tensor_has_sizes(none, SIZES(1)));
 }
 
-PX_TEST(broadcasting_and_dimensions_have_pytorchs_texts) {
+PX_TEST(broadcasting_and_dimension_errors_match_pytorch) {
   int ndim, dim;
   int64_t sizes[PX_MAX_DIMS];
   OK(px__broadcast(&ndim, sizes, SIZES(2, 1, 3), SIZES(4, 1)));
@@ -61,16 +61,16 @@ static bool view(const px_tensor *t, int ndim, const int64_t *wanted, int64_t *s
   return possible;
 }
 
-PX_TEST(a_view_is_possible_where_memory_allows) {
+PX_TEST(a_view_is_possible_if_strides_allow) {
   PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(4, 6));
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   int64_t strides[PX_MAX_DIMS];
-  OK(px_tensor_as_strided(&turned, t, 2, (int64_t[]){6, 4}, (int64_t[]){1, 6}, 0));
+  OK(px_tensor_as_strided(&transposed, t, 2, (int64_t[]){6, 4}, (int64_t[]){1, 6}, 0));
   OK(px_tensor_as_strided(&part, t, 2, (int64_t[]){4, 3}, (int64_t[]){6, 1}, 3));
   CHECK(view(t, SIZES(2, -1), strides) && strides[0] == 12 && strides[1] == 1);
-  CHECK(view(turned, SIZES(2, 3, 1, 4), strides) && strides[0] == 3 && strides[3] == 6);
-  CHECK(!view(turned, SIZES(24), strides) && !view(part, SIZES(12), strides));
+  CHECK(view(transposed, SIZES(2, 3, 1, 4), strides) && strides[0] == 3 && strides[3] == 6);
+  CHECK(!view(transposed, SIZES(24), strides) && !view(part, SIZES(12), strides));
   CHECK(view(part, SIZES(2, 2, 3), strides) && strides[0] == 12 && strides[1] == 6);
   bool possible;
   FAILS(px__view_strides(&possible, t, SIZES(5), strides), PX_RUNTIME,
@@ -95,7 +95,7 @@ PX_TEST(as_strided_stays_within_the_storage) {
   CHECK(!v);
 }
 
-PX_TEST(versions_are_shared_but_for_aliases) {
+PX_TEST(versions_are_shared_except_by_aliases) {
   PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(4));
   PX_SCOPED(px_tensor) detached = NULL;
   PX_SCOPED(px_tensor) alias = NULL;
@@ -149,11 +149,11 @@ PX_TEST(copies_convert_broadcast_and_survive_overlap) {
 PX_TEST(copies_between_devices_take_any_geometry) {
   simulate_plainly(2);
   PX_SCOPED(px_tensor) from = ramp(px_cuda(0), SIZES(3, 4));
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) to = NULL;
-  OK(px_tensor_as_strided(&turned, from, 2, (int64_t[]){4, 3}, (int64_t[]){1, 4}, 0));
+  OK(px_tensor_as_strided(&transposed, from, 2, (int64_t[]){4, 3}, (int64_t[]){1, 4}, 0));
   OK(px_tensor_empty_strided(&to, 2, (int64_t[]){4, 3}, (int64_t[]){6, 2}, PX_FLOAT64, px_cuda(1)));
-  OK(px__tensor_copy(to, turned, false));
+  OK(px__tensor_copy(to, transposed, false));
   double got[12];
   OK(px_tensor_read(to, got, sizeof got));
   for (int i = 0; i < 12; i++) CHECK_EQ(got[i], i % 3 * 4 + i / 3);
@@ -212,28 +212,30 @@ static px_tensor *two_by_three(void) {
   return t;
 }
 
-// Leaves one tensor to whoever joins, and one to the thread's end.
-static void *leave_two(void *key) {
+// Returns one tensor to the joining thread and leaves one to the thread's destructor.
+static void *return_one_leave_one(void *key) {
   CHECK(!pthread_setspecific(*(pthread_key_t *)key, two_by_three()));
   return two_by_three();
 }
 
-PX_TEST(live_objects_are_counted_over_threads_and_their_ends) {
-  px_release(two_by_three());  // the library's keys come before ours, and end before
+PX_TEST(live_objects_are_counted_across_threads_and_their_exits) {
+  px_release(two_by_three());  // creates the library's keys before ours, so that their destructors
+                               // run first
   int64_t live = px_live_objects("tensor");
   pthread_key_t key;
   CHECK(!pthread_key_create(&key, px_release));
   for (int i = 0; i < 3; i++) {
     pthread_t thread;
     void *left;
-    CHECK(!pthread_create(&thread, NULL, leave_two, &key) && !pthread_join(thread, &left));
+    CHECK(!pthread_create(&thread, NULL, return_one_leave_one, &key) &&
+          !pthread_join(thread, &left));
     CHECK_EQ(px_live_objects("tensor"), live + 1);
     px_release(left);
     CHECK_EQ(px_live_objects("tensor"), live);
   }
 }
 
-// A tensor of many dimensions over memory of somebody else, and a view and an alias of another.
+// A tensor of many dimensions over foreign memory, and a view and an alias of another.
 static void make_and_end(px_device device) {
   static int64_t memory[1], many[12];
   for (int d = 0; d < 12; d++) many[d] = 1;
@@ -248,7 +250,7 @@ static void make_and_end(px_device device) {
   px_release(view), px_release(alias), px_release(wrapped);
 }
 
-PX_TEST(a_new_tensor_has_nothing_of_one_that_ended) {
+PX_TEST(a_recycled_tensor_keeps_no_old_state) {
   simulate_plainly(2);
   px_tensor *made[16];
   for (int on = 0; on < 2; on++) {
@@ -268,7 +270,7 @@ PX_TEST(a_new_tensor_has_nothing_of_one_that_ended) {
   }
 }
 
-PX_TEST(what_comes_of_a_tensor_with_other_data_shares_its_version) {
+PX_TEST(derived_tensors_share_the_version_after_set_data) {
   PX_SCOPED(px_tensor) t = ramp(px_cpu(), 2, (int64_t[]){2, 3});
   PX_SCOPED(px_tensor) other = ramp(px_cpu(), 2, (int64_t[]){2, 3});
   PX_SCOPED(px_tensor) view = NULL;
@@ -282,7 +284,7 @@ PX_TEST(what_comes_of_a_tensor_with_other_data_shares_its_version) {
   CHECK_EQ(px_tensor_version(other), 0);
 }
 
-PX_TEST(memory_that_is_not_given_is_an_error) {
+PX_TEST(missing_memory_is_an_error) {
   px_tensor *t = NULL;
   px_dtype dtype;
   FAILS(px_tensor_wrap(&t, NULL, 64, SIZES(4), NULL, PX_FLOAT32, px_cpu(), NULL, NULL), PX_VALUE,
@@ -296,8 +298,8 @@ PX_TEST(memory_that_is_not_given_is_an_error) {
   CHECK_EQ(px_setting_get((px_setting)99), 0);
 }
 
-// ---- storages that give their memory back
-PX_TEST(a_storage_gives_its_memory_back_and_gets_new_memory) {
+// ---- storages that release their memory
+PX_TEST(a_storage_can_release_and_reallocate_its_memory) {
   const float numbers[] = {1, 2, 3, 4};
   PX_SCOPED(px_tensor) t = NULL;
   OK(px_tensor_from_data(&t, numbers, SIZES(4), PX_FLOAT32, px_cpu()));
@@ -320,7 +322,7 @@ PX_TEST(a_storage_gives_its_memory_back_and_gets_new_memory) {
   CHECK(first.kind == 'f' && first.v.f == 3);
 }
 
-PX_TEST(a_resize_that_fails_changes_nothing) {
+PX_TEST(a_failed_resize_changes_nothing) {
   const float numbers[] = {1, 2, 3, 4};
   PX_SCOPED(px_tensor) t = NULL;
   OK(px_tensor_from_data(&t, numbers, SIZES(4), PX_FLOAT32, px_cpu()));

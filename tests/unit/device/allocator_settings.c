@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's settings: what each does, and PyTorch's texts for those that are wrong.
+// Settings of the allocator: their effects, and PyTorch's error texts for invalid ones.
 #include "device_test.h"
 
 enum { MIB = 1 << 20 };
@@ -8,7 +8,7 @@ static void refuses(const char *text, const char *why) {
   FAILS(px_memory_configure(text), PX_VALUE, why);
 }
 
-PX_TEST(texts_that_are_wrong_change_nothing) {
+PX_TEST(invalid_settings_change_nothing) {
   simulate_plainly(1);
   OK(px_memory_configure("max_split_size_mb:64"));
   OK(px_device_init());
@@ -40,13 +40,13 @@ PX_TEST(texts_that_are_wrong_change_nothing) {
   CHECK_EQ(stat_of("max_split_size"), -1);
 }
 
-PX_TEST(a_wrong_environment_fails_the_first_use) {
+PX_TEST(an_invalid_environment_fails_the_first_use) {
   simulate_plainly(1);
   setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb", 1);
   CHECK_EQ(px_device_count(PX_CUDA), 1);
   FAILS(px_device_init(), PX_VALUE, "Expected ':' at index 1");
   FAILS(px_device_init(), PX_VALUE, "Expected ':' at index 1");
-  setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:32", 1);  // goes before the other
+  setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:32", 1);  // overrides the other
   OK(px_device_init());
   px__allocation_free(block_on(px_cuda(0), 1));
   CHECK_EQ(stat_of("max_split_size"), 32 * MIB);
@@ -58,7 +58,7 @@ static px_status keep_warning(px_warning category, const char *text) {
   return PX_OK;
 }
 
-PX_TEST(settings_without_effect_are_said) {
+PX_TEST(settings_without_effect_warn) {
   simulate_plainly(1);
   px_warning_set_sink(keep_warning);
   OK(px_memory_configure("expandable_segments:False,pinned_use_background_threads:False"));
@@ -91,7 +91,7 @@ static int64_t frees_now(void) {
   return freed;
 }
 
-PX_TEST(large_pinned_blocks_are_not_kept_where_the_settings_say_so) {
+PX_TEST(large_pinned_blocks_are_not_cached_beyond_the_limit) {
   simulate_plainly(1);
   int64_t before = frees_now();
   px__allocation_free(pinned_block(9 << 20));
@@ -112,7 +112,7 @@ static int64_t rounded(size_t bytes) {
   return size;
 }
 
-PX_TEST(sizes_round_to_parts_of_powers_of_two) {
+PX_TEST(sizes_round_to_fractions_of_powers_of_two) {
   simulate_plainly(1);
   OK(px_memory_configure("roundup_power2_divisions:4"));
   CHECK_EQ(rounded(1200), 1536);
@@ -120,19 +120,19 @@ PX_TEST(sizes_round_to_parts_of_powers_of_two) {
   CHECK_EQ(rounded(64 * MIB + 1), 80 * MIB);
   CHECK_EQ(rounded(80 * MIB), 80 * MIB);
   OK(px_memory_configure("roundup_power2_divisions:[32:1,64:2,>:8]"));
-  CHECK_EQ(rounded(17 * MIB), 18 * MIB);  // its segment's size
+  CHECK_EQ(rounded(17 * MIB), 18 * MIB);  // the size of its segment
   CHECK_EQ(rounded(33 * MIB), 48 * MIB);
   CHECK_EQ(rounded(65 * MIB), 72 * MIB);
 }
 
-PX_TEST(large_segments_have_the_size_that_is_set) {
+PX_TEST(large_segments_have_the_configured_size) {
   simulate_plainly(1);
   OK(px_memory_configure("large_segment_size_mb:40"));
   px__allocation_free(block_on(px_cuda(0), 2 * MIB));
   CHECK_EQ(px_memory_reserved(0), 40 * MIB);
 }
 
-PX_TEST(sizes_are_not_below_that_of_segments_wherever_that_is_said) {
+PX_TEST(limits_below_the_segment_size_are_refused_in_any_order) {
   static const struct {
     const char *text, *error;
   } cases[] = {
@@ -164,16 +164,16 @@ PX_TEST(large_blocks_are_not_split) {
   CHECK_EQ(stat_of("oversize_segments.current"), 1);
   void *at = large->data;
   px__allocation_free(large);
-  px_allocation *small = block_on(px_cuda(0), 16 * MIB);  // does not take the large one's
+  px_allocation *small = block_on(px_cuda(0), 16 * MIB);  // does not use the large block
   CHECK(small->data < at || (char *)small->data >= (char *)at + 64 * MIB);
-  px_allocation *other = block_on(px_cuda(0), 40 * MIB);  // too much would be wasted
+  px_allocation *other = block_on(px_cuda(0), 40 * MIB);  // the split would waste too much
   CHECK(other->data != at);
   px_allocation *near = block_on(px_cuda(0), 50 * MIB);
   CHECK(near->data == at);
   px__allocation_free(near), px__allocation_free(other), px__allocation_free(small);
 }
 
-PX_TEST(idle_segments_go_back_above_the_threshold) {
+PX_TEST(idle_segments_are_freed_above_the_threshold) {
   simulate_plainly(1);
   OK(px_memory_configure("garbage_collection_threshold:0.4,per_process_memory_fraction:0.05"));
   px__allocation_free(block_on(px_cuda(0), 1));
@@ -183,26 +183,26 @@ PX_TEST(idle_segments_go_back_above_the_threshold) {
   px_allocation *a = block_on(px_cuda(0), quarter), *b = block_on(px_cuda(0), quarter);
   px__allocation_free(a);
   CHECK(px_memory_reserved(0) >= (int64_t)(2 * quarter));
-  px_allocation *c = block_on(px_cuda(0), quarter + 4 * MIB);  // a's segment goes first
+  px_allocation *c = block_on(px_cuda(0), quarter + 4 * MIB);  // the segment of `a` is freed first
   CHECK(px_memory_reserved(0) < (int64_t)(3 * quarter));
   CHECK_EQ(stat_of("num_alloc_retries"), 0);
   CHECK(stat_of("num_device_free") > 0);
   px__allocation_free(b), px__allocation_free(c);
 }
 
-PX_TEST(a_fraction_limits_what_is_reserved) {
+PX_TEST(a_fraction_limits_reserved_memory) {
   simulate_plainly(2);
   px__allocation_free(block_on(px_cuda(0), 1));
   OK(px_memory_configure("per_process_memory_fraction:0.01"));
   px_allocation *block;
-  for (int device = 0; device < 2; device++)  // one that is open, and one that opens now
+  for (int device = 0; device < 2; device++)  // for an open device, and for one opened now
     FAILS(px__allocation_new(&block, (size_t)1 << 30, px_cuda(device)), PX_OUT_OF_MEMORY,
           " allowed; ");
 }
 
-// ---- calls that wait
+// ---- synchronizing calls
 
-PX_TEST(calls_that_wait_warn_or_fail) {
+PX_TEST(synchronizing_calls_warn_or_fail) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
   px_allocation *pinned = pinned_block(64);

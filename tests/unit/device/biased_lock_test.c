@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latches: they exclude threads from each other, whoever owns them, and the thread that takes one
-// nearly always comes to own it.
+// Biased locks: mutual exclusion with and without an owner. A thread that takes most of the turns
+// becomes the owner.
 #include "device/core/biased_lock.h"
 
 #include "test.h"
 
 enum { OFTEN = 5000, THREADS = 3, ROUNDS = 100 };
 static px__biased_lock latch;
-static int64_t count;  // guarded by the latch
+static int64_t count;  // guarded by the lock
 static bool ended;     // atomic
 
 static void add(int times) {
@@ -25,14 +25,14 @@ static px__biased_lock_thread *owner(void) {
   return __atomic_load_n(&latch.owner, __ATOMIC_RELAXED);
 }
 
-// Whether the system has the barriers that owners need.
+// True if the system has the barriers required for ownership.
 static bool start(void) {
   px__biased_lock_start();
   add(OFTEN);
   return owner() != NULL;
 }
 
-PX_TEST(a_thread_that_takes_a_latch_often_owns_it) {
+PX_TEST(a_frequent_user_becomes_the_owner) {
   if (!start()) SKIP("no membarrier here");
   CHECK(owner() == px__biased_lock_here);
   px__biased_lock_thread *me = px__biased_lock_enter(&latch);
@@ -41,13 +41,13 @@ PX_TEST(a_thread_that_takes_a_latch_often_owns_it) {
   CHECK(!me->held && !latch.spin);
 }
 
-PX_TEST(without_barriers_no_thread_owns_a_latch) {
+PX_TEST(without_membarrier_there_is_no_owner) {
   add(OFTEN);
   CHECK(!owner());
   CHECK_EQ(count, OFTEN);
 }
 
-PX_TEST(another_thread_takes_the_ownership_away) {
+PX_TEST(another_thread_revokes_the_ownership) {
   pthread_t other;
   if (!start()) SKIP("no membarrier here");
   pthread_create(&other, NULL, add_often, NULL);
@@ -58,8 +58,8 @@ PX_TEST(another_thread_takes_the_ownership_away) {
   CHECK_EQ(count, 41 * OFTEN + 1);
 }
 
-// Enters as soon as the latch has an owner.
-static void *intrude(void *unused) {
+// Locks as soon as there is an owner.
+static void *lock_owned(void *unused) {
   while (!owner())
     ;
   add(1);
@@ -67,20 +67,20 @@ static void *intrude(void *unused) {
   return unused;
 }
 
-PX_TEST(nothing_is_lost_while_the_ownership_is_taken_away) {
+PX_TEST(no_update_is_lost_during_revocation) {
   if (!start()) SKIP("no membarrier here");
   for (int round = 0; round < ROUNDS; round++) {
     pthread_t intruder;
     int times = 0;
     latch = (px__biased_lock){0}, count = 0, ended = false;
-    pthread_create(&intruder, NULL, intrude, NULL);
+    pthread_create(&intruder, NULL, lock_owned, NULL);
     for (; !__atomic_load_n(&ended, __ATOMIC_ACQUIRE); times++) add(1);
     pthread_join(intruder, NULL);
     CHECK_EQ(count, times + 1);
   }
 }
 
-PX_TEST(threads_by_turns_count_exactly) {
+PX_TEST(concurrent_threads_count_exactly) {
   pthread_t thread[THREADS];
   start();
   for (int i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, add_often, NULL);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuda backend as a library that a test opens by itself: built beside the tests' folder, or not
-// at all, and then the test is skipped.
+// The cuda backend as a library opened by the test. Skips the test if the build folder lacks it.
 #pragma once
 #include "phlox/backend.h"
 #include "test.h"

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the cuda backend uses cuDNN, with a cuDNN of the test's own: which engine is taken, when
-// plans are made anew, what failures become. No driver is needed.
+// cuDNN in the cuda backend, with a stub of the library: choice of engines, reuse of plans, and
+// failures. No driver is needed.
 //
-// The backend loads its libraries by name; this program's dlopen comes before the system's, and
-// answers for libcudnn.so.9 with the program itself.
+// The backend loads its libraries by name. This program's dlopen precedes the system's and resolves
+// libcudnn.so.9 to the program itself.
 #include "cuda_backend.h"
 #include "device/core/state.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-// ---- the library: as much of it as the backend calls
+// ---- the stub library: the part used by the backend
 
 enum { ENGINE = 2, CONFIGURATION = 3, PLAN = 5, PACK = 16 };
 enum { RESULTS = 202, CONFIGURATION_ENGINE = 300, PLAN_CONFIGURATION = 401, WORKSPACE = 402 };
 enum { NOTES = 1303, POINTERS = 1001, ENGINES = 3 };
-enum { TENSOR_CORE, ROUNDS_INPUTS, SHORT_SUMS, REPEATS_NOT = 4, NOTHING = -1 };
+enum { TENSOR_CORE, ROUNDS_INPUTS, SHORT_SUMS, NONDETERMINISTIC = 4, NOTHING = -1 };
 static struct {
-  int notes[ENGINES];  // one of each engine
+  int notes[ENGINES];  // per engine
   int64_t workspaces[ENGINES];
-  int live, plans, runs, ran;  // descriptors; plans made; runs, and the engine of the last
+  int live, plans, runs, ran;  // descriptors; plans made; runs, and the engine of the last one
   int create_fails, run_fails, finish_fails_for_engine;
   bool finish_fails;
   void *pointers[3];
@@ -102,7 +102,7 @@ void *dlopen(const char *name, int flags) {
 
 // ---- a convolution
 
-static size_t memory = SIZE_MAX;  // that the device has to work in
+static size_t memory = SIZE_MAX;  // available workspace memory
 static void *core_scratch(const px_launch *launch, size_t bytes) {
   static char somewhere;
   return bytes <= memory ? &somewhere : NULL;
@@ -116,7 +116,7 @@ static px_core core = {.size = sizeof core,
 
 static char image[64], weight[64], result[64];
 
-// One image of `channels` by 5 by 5 and a kernel of 3 by 3; the addresses are never read.
+// One image of `channels` x 5 x 5 and a 3 x 3 kernel. The addresses are never read.
 static px_status convolve(px_dtype dtype, int64_t channels) {
   const int64_t sizes[3][4] = {{1, 1, 3, 3}, {1, channels, 5, 5}, {1, channels, 3, 3}};
   const int64_t strides[3][4] = {{9, 9, 3, 1}, {25 * channels, 25, 5, 1}, {9 * channels, 9, 3, 1}};
@@ -139,12 +139,12 @@ static px_status convolve(px_dtype dtype, int64_t channels) {
   return kernel(&l);
 }
 
-PX_TEST(the_version_is_the_library_s) {
+PX_TEST(the_version_is_the_librarys) {
   CHECK_EQ(cuda_backend(&core)->library("cudnn"), 91234);
   CHECK_EQ(cuda_backend(&core)->library("nonesuch"), 0);
 }
 
-PX_TEST(a_plan_is_made_once_for_a_problem) {
+PX_TEST(a_plan_is_made_once_per_problem) {
   for (int i = 0; i < 3; i++) OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.plans, 1);
   CHECK_EQ(library.runs, 3);
@@ -157,13 +157,13 @@ PX_TEST(a_plan_is_made_once_for_a_problem) {
   CHECK_EQ(library.plans, 4);
 }
 
-PX_TEST(descriptors_are_kept_for_few_problems_only) {
+PX_TEST(the_number_of_cached_descriptors_is_bounded) {
   enum { KEPT = 1024 };
   for (int i = 1; i <= 4 * KEPT; i++) OK(convolve(PX_FLOAT32, i));
   CHECK(library.live <= 2 * KEPT);  // a plan and its configuration
 }
 
-PX_TEST(engines_that_round_more_than_is_allowed_are_passed_over) {
+PX_TEST(engines_with_disallowed_rounding_are_skipped) {
   library.notes[0] = TENSOR_CORE;
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.ran, 0);
@@ -177,27 +177,27 @@ PX_TEST(engines_that_round_more_than_is_allowed_are_passed_over) {
   CHECK_EQ(library.ran, 0);
 }
 
-PX_TEST(engines_that_do_not_repeat_are_passed_over_where_that_is_asked) {
-  library.notes[0] = REPEATS_NOT;
+PX_TEST(nondeterministic_engines_are_skipped_if_requested) {
+  library.notes[0] = NONDETERMINISTIC;
   px_setting_set(PX_SETTING_CUDNN_DETERMINISTIC, true);
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.ran, 1);
 }
 
-PX_TEST(an_engine_that_gives_no_plan_is_passed_over) {
+PX_TEST(an_engine_without_a_plan_is_skipped) {
   library.finish_fails_for_engine = 0;
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.ran, 1);
 }
 
-PX_TEST(memory_that_is_not_there_makes_room_for_a_plan_that_needs_less) {
+PX_TEST(without_memory_a_plan_with_less_workspace_is_used) {
   library.workspaces[0] = 1000, library.workspaces[1] = 2000, library.workspaces[2] = 10;
   memory = 100;
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.ran, 2);
 }
 
-PX_TEST(a_failure_of_a_run_is_an_error_of_the_accelerator) {
+PX_TEST(a_failed_run_is_an_accelerator_error) {
   library.run_fails = 5000;
   FAILS(
       convolve(PX_FLOAT32, 2), PX_ACCELERATOR,
@@ -206,7 +206,7 @@ PX_TEST(a_failure_of_a_run_is_an_error_of_the_accelerator) {
   OK(convolve(PX_FLOAT32, 2));
 }
 
-PX_TEST(a_library_that_does_not_begin_is_an_error_each_time) {
+PX_TEST(a_library_failing_to_initialize_is_an_error_each_time) {
   library.create_fails = 1001;
   for (int i = 0; i < 2; i++)
     FAILS(convolve(PX_FLOAT32, 2), PX_ACCELERATOR,
@@ -245,7 +245,7 @@ static px_status attend(px_dtype dtype, const int64_t *strides, bool causal) {
   return kernel(&l);
 }
 
-PX_TEST(attention_has_one_plan_for_sizes_and_strides) {
+PX_TEST(attention_has_one_plan_per_sizes_and_strides) {
   for (int i = 0; i < 3; i++) OK(attend(PX_BFLOAT16, by_heads, true));
   CHECK_EQ(library.plans, 1);
   CHECK_EQ(library.runs, 3);
@@ -255,7 +255,7 @@ PX_TEST(attention_has_one_plan_for_sizes_and_strides) {
   CHECK_EQ(library.plans, 4);
 }
 
-PX_TEST(attention_without_a_plan_is_an_error_that_says_why) {
+PX_TEST(attention_without_a_plan_names_the_reason) {
   for (int i = 0; i < 2; i++) {
     library.finish_fails = true;
     FAILS(attend(PX_BFLOAT16, by_heads, true), PX_UNIMPLEMENTED, "unsupported by cuDNN");
@@ -263,7 +263,7 @@ PX_TEST(attention_without_a_plan_is_an_error_that_says_why) {
   FAILS(attend(PX_FLOAT32, by_heads, true), PX_UNIMPLEMENTED, "too little shared memory");
 }
 
-PX_TEST(attention_is_refused_by_what_is_known_before_cudnn_is_asked) {
+PX_TEST(unsupported_attention_is_refused_before_cudnn_calls) {
   const px_backend *b = cuda_backend(&core);
   const int64_t odd[4] = {2, 4, 16, 60}, wide[4] = {2, 4, 16, 264}, none[4] = {2, 4, 0, 64};
   px_operand t = of_heads(PX_FLOAT16, by_heads), other = of_heads(PX_BFLOAT16, by_heads);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuda backend where there is no driver: it loads, finds no device, and says so politely.
+// The cuda backend without a driver: it loads, finds no device, and reports that.
 //
-// The library is looked for beside the tests' folder; where it was not built, or where a driver is,
-// the tests are skipped.
+// The tests open the library in the build folder. They are skipped if it was not built or if there
+// is a driver.
 #include "cuda_backend.h"
 
 static size_t core_pack(const px_launch *launch, void *room, size_t capacity) { return 0; }
@@ -21,14 +21,14 @@ static const px_backend *without_driver(void) {
   return b;
 }
 
-PX_TEST(it_loads_and_names_itself) {
+PX_TEST(the_backend_loads_and_has_its_name) {
   const px_backend *b = backend();
   CHECK_EQ(b->abi, PX_BACKEND_ABI);
   CHECK_EQ(b->type, PX_CUDA);
   CHECK_TEXT(b->name, "cuda");
 }
 
-PX_TEST(no_entry_of_the_table_is_missing) {
+PX_TEST(all_table_entries_are_set) {
   const px_backend *b = backend();
   CHECK_EQ(b->size, sizeof *b);
   void *const *entries = (void *const *)&b->probe, *const *end =
@@ -45,26 +45,26 @@ PX_TEST(a_core_of_another_abi_is_refused) {
   CHECK(!cuda_entry()(&other));
 }
 
-PX_TEST(it_counts_no_device_however_often_it_is_asked) {
+PX_TEST(probe_returns_zero_repeatedly) {
   const px_backend *b = without_driver();
   for (int i = 0; i < 3; i++) CHECK_EQ(b->probe(), 0);
 }
 
-PX_TEST(opening_says_that_there_is_none) {
+PX_TEST(opening_without_a_device_is_an_error) {
   const px_backend *b = without_driver();
   px_status status = b->open(0);
   CHECK(status == PX_RUNTIME || status == PX_ACCELERATOR);
   CHECK(*px_error_last()->message);
 }
 
-PX_TEST(peers_and_kernels_may_be_asked_about) {
+PX_TEST(peers_and_kernels_can_be_queried) {
   const px_backend *b = without_driver();
   CHECK(!b->can_access_peer(0, 1));
   CHECK(b->find("mm") && !b->find("nonesuch"));
 }
 
-// The core then goes on to the next backend.
-PX_TEST(the_core_sees_no_cuda_device) {
+// The core then tries the next backend.
+PX_TEST(the_core_finds_no_cuda_device) {
   char folder[4096];
   without_driver();
   built_path(folder, sizeof folder, "");

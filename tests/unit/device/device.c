@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: names, visibility, initialisation, fork, what is current, streams, host memory.
+// Devices: names, visibility, initialisation, fork, current device and stream, streams, host
+// memory.
 #include "device_test.h"
 
 static void parses(const char *text, const char *as) {
@@ -41,7 +42,7 @@ PX_TEST(unknown_types_are_refused_with_the_list) {
   FAILS(px_device_parse(&device, "mps"), PX_UNIMPLEMENTED, "'mps'");
 }
 
-PX_TEST(an_index_that_does_not_fit_is_refused) {
+PX_TEST(an_out_of_range_index_is_refused) {
   px_device device;
   FAILS(px_device_parse(&device, "cuda:300"), PX_RUNTIME, "between 0 and 127");
   FAILS(px_device_parse(&device, "cuda:4294967296"), PX_RUNTIME, "between 0 and 127");
@@ -74,14 +75,14 @@ static bool glanced(int device, const char *name, size_t length) {
   return !strncmp(uuids[device], name, length);
 }
 
-PX_TEST(a_glance_goes_by_names_that_the_backend_knows) {
-  const px_backend driver = {.name = "cuda",
-                             .match_forksafe = glanced};  // properties would need it
+PX_TEST(visibility_by_uuid_uses_the_backends_lookup) {
+  const px_backend driver = {
+      .name = "cuda", .match_forksafe = glanced};  // without properties, which would need a driver
   int physical[PX__DEVICES];
   CHECK_EQ(px__visible(NULL, 3, &driver, true, physical), 3);
   CHECK_EQ(px__visible("GPU-01c, 0", 3, &driver, true, physical), 2);
   CHECK_EQ(physical[0], 1);
-  CHECK_EQ(px__visible("GPU-01", 3, &driver, true, physical), 0);  // of two
+  CHECK_EQ(px__visible("GPU-01", 3, &driver, true, physical), 0);  // ambiguous
   CHECK_EQ(px__visible("MIG-77", 3, &driver, true, physical), 1);
   CHECK_EQ(px__visible("0,GPU-01a", 3, &driver, true, physical), -1);  // twice
 }
@@ -111,7 +112,7 @@ PX_TEST(visible_devices_are_renumbered) {
   FAILS(px_device_get_properties(&properties, 2), PX_ASSERTION, "Invalid device id");
 }
 
-PX_TEST(the_environment_counts_until_initialisation) {
+PX_TEST(the_environment_is_read_until_initialisation) {
   simulate_plainly(2);
   OK(px_device_init());
   CHECK(px_device_initialized());
@@ -120,7 +121,7 @@ PX_TEST(the_environment_counts_until_initialisation) {
   CHECK_EQ(px_device_count(PX_CUDA), 2);
 }
 
-PX_TEST(without_devices_initialisation_says_so) {
+PX_TEST(initialisation_without_devices_is_an_error) {
   simulate_plainly(1);
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   int index;
@@ -132,7 +133,7 @@ PX_TEST(without_devices_initialisation_says_so) {
   CHECK_TEXT(px_device_backend(), "");
 }
 
-// Runs `body` in a forked child; its CHECKs fail the test.
+// Runs `body` in a forked child. Its CHECKs fail the test.
 static void in_child(void (*body)(void)) {
   int status;
   pid_t child = fork();
@@ -158,7 +159,7 @@ static void use_in_child(void) {
   px__allocation_free(block_on(px_cpu(), 64));
 }
 
-PX_TEST(a_forked_child_is_told_so) {
+PX_TEST(a_forked_child_gets_an_error) {
   simulate_plainly(1);
   parents_block = block_on(px_cuda(0), 4096);
   in_child(use_in_child);
@@ -168,7 +169,7 @@ PX_TEST(a_forked_child_is_told_so) {
 
 static void start_in_child(void) { OK(px_device_init()); }
 
-PX_TEST(a_child_of_an_uninitialised_process_may_start) {
+PX_TEST(a_child_of_an_uninitialised_process_can_initialise) {
   simulate_plainly(1);
   CHECK_EQ(px_device_count(PX_CUDA), 1);
   in_child(start_in_child);
@@ -179,7 +180,7 @@ static void *current_of_thread(void *argument) {
   return NULL;
 }
 
-PX_TEST(the_current_device_is_the_threads) {
+PX_TEST(the_current_device_is_per_thread) {
   simulate_plainly(3);
   int index = -1;
   pthread_t thread;
@@ -192,7 +193,7 @@ PX_TEST(the_current_device_is_the_threads) {
   CHECK_EQ(index, 0);
 }
 
-PX_TEST(a_bad_device_leaves_the_current_one) {
+PX_TEST(an_invalid_device_keeps_the_current_one) {
   simulate_plainly(2);
   OK(px_device_set(1));
   FAILS(px_device_set(5), PX_ACCELERATOR,
@@ -206,7 +207,7 @@ PX_TEST(a_bad_device_leaves_the_current_one) {
   CHECK_EQ(device.index, 1);
 }
 
-PX_TEST(no_two_streams_that_are_held_are_one) {
+PX_TEST(held_streams_are_distinct) {
   simulate_plainly(2);
   px_stream *streams[80];
   for (int i = 0; i < 80; i++) {
@@ -218,7 +219,7 @@ PX_TEST(no_two_streams_that_are_held_are_one) {
   for (int i = 0; i < 80; i++) px_release(streams[i]);
 }
 
-PX_TEST(streams_that_nobody_holds_are_used_in_turn) {
+PX_TEST(unheld_streams_are_reused_in_rotation) {
   simulate_plainly(1);
   px_stream *kept = new_stream(0), *first[32];
   for (int i = 1; i < 32; i++) {
@@ -226,7 +227,7 @@ PX_TEST(streams_that_nobody_holds_are_used_in_turn) {
     px_release(first[i]);
     CHECK(first[i] != first[i - 1] || i == 1);
   }
-  OK(px_stream_set_current(first[7]));  // the thread holds it
+  OK(px_stream_set_current(first[7]));  // held by the thread
   for (int i = 1; i < 32; i++) {
     if (i == 7) continue;
     px_stream *again = new_stream(0);
@@ -241,7 +242,7 @@ static void *set_and_end(void *stream) {
   return NULL;
 }
 
-PX_TEST(a_thread_that_ends_gives_its_stream_back) {
+PX_TEST(an_ending_thread_releases_its_stream) {
   simulate_plainly(1);
   px_stream *stream = new_stream(0);
   pthread_t thread;
@@ -252,7 +253,7 @@ PX_TEST(a_thread_that_ends_gives_its_stream_back) {
   px_release(stream);
 }
 
-PX_TEST(streams_have_a_limit) {
+PX_TEST(the_number_of_streams_is_limited) {
   simulate_plainly(1);
   static px_stream *streams[1024];
   int count = 0;
@@ -275,7 +276,7 @@ PX_TEST(priorities_clamp) {
   px_release(idle);
 }
 
-PX_TEST(the_current_stream_is_the_devices_and_threads) {
+PX_TEST(the_current_stream_is_per_device_and_thread) {
   simulate_plainly(2);
   px_stream *stream = new_stream(1), *now;
   OK(px_stream_set_current(stream));
@@ -301,7 +302,7 @@ PX_TEST(a_stream_is_busy_while_its_work_runs) {
   px__allocation_free(block);
 }
 
-PX_TEST(peers_are_ordered_pairs) {
+PX_TEST(peer_access_is_per_ordered_pair) {
   simulate_plainly(2);
   bool can;
   OK(px_device_can_access_peer(&can, 0, 1));
@@ -331,7 +332,7 @@ PX_TEST(host_blocks_are_aligned_and_reused) {
   px__allocation_free(empty);
 }
 
-PX_TEST(too_large_a_host_block_is_an_error) {
+PX_TEST(a_too_large_host_block_is_an_error) {
   px_allocation *block;
   FAILS(px__allocation_new(&block, SIZE_MAX, px_cpu()), PX_NOMEM, "can't allocate memory");
   OK(px_fault_arm("alloc", 1, false));
@@ -341,7 +342,7 @@ PX_TEST(too_large_a_host_block_is_an_error) {
 static px_status count_release(int *count) { return ++*count, PX_OK; }
 static void released(void *context) { OK(count_release(context)); }
 
-PX_TEST(wrapped_memory_is_given_back_once) {
+PX_TEST(wrapped_memory_is_released_once) {
   int count = 0;
   char memory[16];
   px_allocation *block;

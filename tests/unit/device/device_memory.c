@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocators: PyTorch's sizes and numbers, reuse between streams, out of memory, page-locked
+// The allocators: PyTorch's sizes and statistics, reuse between streams, out of memory, page-locked
 // memory.
 #include "device_test.h"
 
-static void costs(size_t bytes, int64_t allocated, int64_t reserved) {
+static void check_sizes(size_t bytes, int64_t allocated, int64_t reserved) {
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
   px_allocation *block = block_on(px_cuda(0), bytes);
@@ -14,22 +14,22 @@ static void costs(size_t bytes, int64_t allocated, int64_t reserved) {
   CHECK_EQ(px_memory_allocated(0), 0);
 }
 
-PX_TEST(sizes_are_pytorchs) {
+PX_TEST(sizes_match_pytorch) {
   simulate_plainly(1);
-  costs(0, 0, 0);
-  costs(1, 512, 2097152);
-  costs(513, 1024, 2097152);
-  costs(1048576, 1048576, 2097152);
-  costs(1048577, 1049088, 20971520);
-  costs(5242880, 5242880, 20971520);
-  costs(10485759, 10485760, 10485760);
-  costs(10485761, 10486272, 12582912);
-  costs(20971520, 20971520, 20971520);
-  costs(22020101, 23068672, 23068672);
-  costs(104857600, 104857600, 104857600);
+  check_sizes(0, 0, 0);
+  check_sizes(1, 512, 2097152);
+  check_sizes(513, 1024, 2097152);
+  check_sizes(1048576, 1048576, 2097152);
+  check_sizes(1048577, 1049088, 20971520);
+  check_sizes(5242880, 5242880, 20971520);
+  check_sizes(10485759, 10485760, 10485760);
+  check_sizes(10485761, 10486272, 12582912);
+  check_sizes(20971520, 20971520, 20971520);
+  check_sizes(22020101, 23068672, 23068672);
+  check_sizes(104857600, 104857600, 104857600);
 }
 
-PX_TEST(requested_bytes_are_what_was_asked_for) {
+PX_TEST(requested_bytes_are_not_rounded) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 22020101);
   CHECK_EQ(stat_of("requested_bytes.all.current"), 22020101);
@@ -39,7 +39,7 @@ PX_TEST(requested_bytes_are_what_was_asked_for) {
   CHECK_EQ(stat_of("requested_bytes.all.freed"), 22020101);
 }
 
-PX_TEST(freed_memory_serves_the_next_request) {
+PX_TEST(freed_memory_is_reused) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 4096);
   void *at = block->data;
@@ -50,7 +50,7 @@ PX_TEST(freed_memory_serves_the_next_request) {
   CHECK_EQ(stat_of("num_device_alloc"), 1);
 }
 
-PX_TEST(memory_taken_again_at_once_counts_as_any_other) {
+PX_TEST(immediately_reused_memory_is_counted) {
   simulate_plainly(1);
   px__allocation_free(block_on(px_cuda(0), 4096));
   px_allocation *block = block_on(px_cuda(0), 4000);
@@ -61,13 +61,13 @@ PX_TEST(memory_taken_again_at_once_counts_as_any_other) {
   CHECK_EQ(stat_of("requested_bytes.all.allocated"), 8096);
   px__allocation_free(block);
   px_allocation *whole =
-      block_on(px_cuda(0), 1048576);  // what was freed is joined with its neighbour
+      block_on(px_cuda(0), 1048576);  // the freed block was merged with its neighbour
   CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 1048576);
   CHECK_EQ(stat_of("num_device_alloc"), 1);
   px__allocation_free(whole);
 }
 
-PX_TEST(the_best_fit_is_taken) {
+PX_TEST(the_best_fit_is_used) {
   simulate_plainly(1);
   px_allocation *a = block_on(px_cuda(0), 8192), *wall = block_on(px_cuda(0), 512);
   px_allocation *b = block_on(px_cuda(0), 2048), *end = block_on(px_cuda(0), 512);
@@ -79,7 +79,7 @@ PX_TEST(the_best_fit_is_taken) {
   px__allocation_free(c), px__allocation_free(wall), px__allocation_free(end);
 }
 
-PX_TEST(neighbours_merge_and_parts_are_counted) {
+PX_TEST(neighbours_merge_and_splits_are_counted) {
   simulate_plainly(1);
   px_allocation *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 512);
   CHECK_EQ(stat_of("inactive_split.all.current"), 1);
@@ -129,7 +129,7 @@ PX_TEST(peaks_and_sums_can_be_reset) {
   CHECK_EQ(stat_of("allocation.all.allocated"), 0);
 }
 
-PX_TEST(out_of_memory_says_what_there_is) {
+PX_TEST(out_of_memory_errors_list_usage) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px_allocation *held = block_on(px_cuda(0), 1000), *block = NULL;
@@ -146,7 +146,7 @@ PX_TEST(out_of_memory_says_what_there_is) {
   px__allocation_free(held);
 }
 
-PX_TEST(unused_segments_are_given_back_before_giving_up) {
+PX_TEST(unused_segments_are_freed_before_out_of_memory) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px__allocation_free(block_on(px_cuda(0), 40 << 20));
@@ -164,7 +164,7 @@ static px_allocation *block_of(px_stream *stream, size_t bytes) {
   return block_on(px_cuda(0), bytes);
 }
 
-PX_TEST(free_neighbours_of_several_streams_serve_together_before_giving_up) {
+PX_TEST(free_neighbours_of_several_streams_merge_before_out_of_memory) {
   simulate_small("22M");
   OK(px_memory_configure("expandable_segments:False"));
   px_stream *first = default_stream(0), *second = new_stream(0);
@@ -180,18 +180,19 @@ PX_TEST(free_neighbours_of_several_streams_serve_together_before_giving_up) {
   px_release(second);
 }
 
-PX_TEST(pieces_for_large_requests_serve_small_ones_before_giving_up) {
+PX_TEST(large_pool_blocks_serve_small_requests_before_out_of_memory) {
   simulate_small("22M");
   px_allocation *blocks[] = {block_on(px_cuda(0), 9 << 20), block_on(px_cuda(0), 1 << 20),
                              block_on(px_cuda(0), 1 << 20), block_on(px_cuda(0), 512)};
   CHECK_EQ(px_memory_allocated(0), (11 << 20) + 512);
-  px_allocation *large = block_on(px_cuda(0), 10 << 20);  // what is left serves large ones still
+  px_allocation *large =
+      block_on(px_cuda(0), 10 << 20);  // the remainder still serves large requests
   px__allocation_free(large);
   for (int i = 0; i < PX_COUNT_OF(blocks); i++) px__allocation_free(blocks[i]);
   CHECK_EQ(stat_of("num_ooms"), 0);
 }
 
-PX_TEST(a_segment_is_as_small_as_will_do_before_giving_up) {
+PX_TEST(segments_shrink_to_the_request_before_out_of_memory) {
   simulate_small("30M");
   px_allocation *a = block_on(px_cuda(0), 9 << 20), *b = block_on(px_cuda(0), 9 << 20);
   px_allocation *c = block_on(px_cuda(0), 5 << 20);
@@ -199,7 +200,7 @@ PX_TEST(a_segment_is_as_small_as_will_do_before_giving_up) {
   px__allocation_free(a), px__allocation_free(b), px__allocation_free(c);
 }
 
-PX_TEST(free_pages_make_way_for_a_large_one_where_segments_expand) {
+PX_TEST(free_pages_serve_a_large_request_with_expandable_segments) {
   simulate_plainly(1);
   for (int expands = 0; expands < 2; expands++) {
     OK(px_memory_configure(expands ? "expandable_segments:True" : ""));
@@ -214,22 +215,22 @@ PX_TEST(free_pages_make_way_for_a_large_one_where_segments_expand) {
   OK(px_memory_configure(""));
 }
 
-static px_allocation *hostage;
-static void let_go(void) {
-  px__allocation_free(hostage);
-  hostage = NULL;
+static px_allocation *reclaimable;
+static void release_reclaimable(void) {
+  px__allocation_free(reclaimable);
+  reclaimable = NULL;
 }
 
-PX_TEST(layers_above_are_asked_before_giving_up) {
+PX_TEST(reclaim_callbacks_run_before_out_of_memory) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
-  hostage = block_on(px_cuda(0), 40 << 20);
-  px__reclaim_add(let_go);
+  reclaimable = block_on(px_cuda(0), 40 << 20);
+  px__reclaim_add(release_reclaimable);
   px__allocation_free(block_on(px_cuda(0), 60 << 20));
-  CHECK(!hostage);
+  CHECK(!reclaimable);
 }
 
-PX_TEST(pending_frees_are_waited_for_and_searched_again) {
+PX_TEST(pending_frees_are_waited_for_before_a_second_search) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px_stream *side = new_stream(0);
@@ -244,7 +245,7 @@ PX_TEST(pending_frees_are_waited_for_and_searched_again) {
   px_release(side);
 }
 
-PX_TEST(a_fraction_limits_what_is_taken) {
+PX_TEST(a_fraction_limits_allocated_memory) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px_allocation *block;
@@ -257,7 +258,7 @@ PX_TEST(a_fraction_limits_what_is_taken) {
   px__allocation_free(block_on(px_cuda(0), 40 << 20));
 }
 
-PX_TEST(a_refused_allocation_is_tried_again) {
+PX_TEST(a_failed_device_allocation_is_retried) {
   simulate_plainly(1);
   px__allocation_free(block_on(px_cuda(0), 512));
   OK(px_fault_arm("device.alloc", 1, false));
@@ -279,9 +280,9 @@ PX_TEST(without_the_cache_the_counters_stay_at_zero) {
   px__allocation_free(block);
 }
 
-// ---- tickets
-// A block that a side stream is still using is freed; where does the next request get its memory?
-static void *after_busy_free(px_stream *side, px_allocation *block) {
+// ---- pending uses
+// Frees an allocation in use by a side stream. Returns the address of the next one.
+static void *next_after_busy_free(px_stream *side, px_allocation *block) {
   OK(px_stream_set_current(side));
   OK(fill(block, 1, 80));
   OK(px_stream_set_current(default_stream(0)));
@@ -292,12 +293,12 @@ static void *after_busy_free(px_stream *side, px_allocation *block) {
   return at;
 }
 
-PX_TEST(memory_that_another_stream_uses_is_not_reused) {
+PX_TEST(memory_in_use_by_another_stream_is_not_reused) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_allocation *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
-  CHECK(after_busy_free(side, block) != at);
+  CHECK(next_after_busy_free(side, block) != at);
   OK(px_device_synchronize(0));
   px_allocation *a = block_on(px_cuda(0), 30 << 20), *b = block_on(px_cuda(0), 30 << 20);
   CHECK(a->data == at || b->data == at);
@@ -305,7 +306,7 @@ PX_TEST(memory_that_another_stream_uses_is_not_reused) {
   px_release(side);
 }
 
-PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
+PX_TEST(memory_is_reused_once_the_use_is_ordered) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_allocation *block = block_on(px_cuda(0), 30 << 20);
@@ -321,9 +322,9 @@ PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
   px_release(side);
 }
 
-// A freed block rests; meanwhile its stream waits for another, by which the block beside it becomes
-// free. Joined, they are ordered by that wait, not by what came before the rest.
-PX_TEST(a_chunk_that_rested_is_as_late_as_what_it_absorbs) {
+// A freed block is put aside. Meanwhile its stream waits for another stream, which frees the block
+// next to it. The merged block is ordered by that wait, not by the earlier state.
+PX_TEST(a_merged_block_waits_for_all_its_parts) {
   simulate_plainly(1);
   px_stream *side = new_stream(0), *third = new_stream(0);
   px_allocation *x = block_on(px_cuda(0), 512), *y = block_on(px_cuda(0), 512);
@@ -342,7 +343,7 @@ PX_TEST(a_chunk_that_rested_is_as_late_as_what_it_absorbs) {
   px_release(side), px_release(third);
 }
 
-PX_TEST(record_stream_is_one_more_use) {
+PX_TEST(record_stream_adds_a_use) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_allocation *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
@@ -358,7 +359,7 @@ PX_TEST(record_stream_is_one_more_use) {
   px_release(side);
 }
 
-PX_TEST(memory_that_was_handed_out_waits_for_every_stream) {
+PX_TEST(exported_memory_waits_for_every_stream) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_allocation *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
@@ -374,7 +375,7 @@ PX_TEST(memory_that_was_handed_out_waits_for_every_stream) {
   px_release(side);
 }
 
-PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
+PX_TEST(idle_memory_moves_to_another_stream_if_ordered) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_allocation *block = block_on(px_cuda(0), 30 << 20);
@@ -383,7 +384,7 @@ PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
   px__allocation_free(block);
   OK(px_stream_set_current(side));
   block = block_on(px_cuda(0), 30 << 20);
-  CHECK(block->data != at);  // the default stream is still at it
+  CHECK(block->data != at);  // the default stream still uses it
   OK(px_stream_wait_stream(side, default_stream(0)));
   px_allocation *other = block_on(px_cuda(0), 30 << 20);
   CHECK(other->data == at);
@@ -391,8 +392,8 @@ PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
   px_release(side);
 }
 
-// Random requests on three streams; a block's contents must be its own while it lives.
-PX_TEST(no_two_live_blocks_share_memory) {
+// Random requests on three streams. The contents of live allocations must stay intact.
+PX_TEST(live_blocks_are_disjoint) {
   setenv("PHLOX_SIM_DELAY", "200", 1);
   simulate_plainly(1);
   px_stream *streams[3] = {default_stream(0), new_stream(0), new_stream(0)};
@@ -410,7 +411,7 @@ PX_TEST(no_two_live_blocks_share_memory) {
     OK(px_stream_set_current(streams[s]));
     live[i] = block_on(px_cuda(0), (size_t)(3 * (1 + rand_r(&seed) % 200) + s) * 8);
     OK(fill(live[i], i, 0));
-    if (step % 3 == 0) {  // a reader on another stream, properly ordered
+    if (step % 3 == 0) {  // a reader on another stream, ordered by a wait
       px_stream *reader = streams[(s + 1) % 3];
       OK(px_stream_wait_stream(reader, streams[s]));
       OK(px_stream_set_current(reader));
@@ -424,7 +425,7 @@ PX_TEST(no_two_live_blocks_share_memory) {
 
 PX_TEST(a_grown_segment_may_use_a_recycled_record) {
   simulate_plainly(1);
-  px__allocation_free(block_on(px_cuda(0), 512));  // the record of its rest is now spare
+  px__allocation_free(block_on(px_cuda(0), 512));  // the record of the put-aside block is now spare
   px_allocation *a = block_on(px_cuda(0), 3 << 20), *b = block_on(px_cuda(0), 3 << 20);
   px__allocation_free(b);
   CHECK_EQ(stat_of("active.all.current"), 1);
@@ -470,7 +471,7 @@ static void check_actions(const char *wanted) {
   CHECK_TEXT(text, wanted);
 }
 
-PX_TEST(the_history_has_what_happened) {
+PX_TEST(the_history_records_events) {
   simulate_plainly(1);
   px_allocation *before = block_on(px_cuda(0), 4096);
   CHECK(!px_memory_recording());
@@ -505,7 +506,7 @@ PX_TEST(the_history_keeps_the_latest_events) {
         "max_entries must not be negative, but it is -1");
 }
 
-PX_TEST(a_block_that_another_stream_uses_is_requested_before_it_is_completed) {
+PX_TEST(a_free_in_use_is_requested_before_it_is_completed) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_allocation *block = block_on(px_cuda(0), 3 << 20);
@@ -522,7 +523,7 @@ PX_TEST(a_block_that_another_stream_uses_is_requested_before_it_is_completed) {
   px_release(side);
 }
 
-PX_TEST(a_request_that_fails_is_in_the_history) {
+PX_TEST(a_failed_request_is_recorded) {
   simulate_plainly(1);
   record(9, PX_HISTORY_ALLOCATIONS);
   px_allocation *block;
@@ -535,7 +536,7 @@ static void keep_stack(const px_memory_block *block, void *context) {
   if (block->requested == 4096) *(const px_traceback **)context = block->stack;
 }
 
-PX_TEST(out_of_memory_says_who_asked_and_who_has_what) {
+PX_TEST(out_of_memory_errors_name_the_request_and_the_owners) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px_allocation *blocks[6], *block;
@@ -562,7 +563,7 @@ PX_TEST(out_of_memory_says_who_asked_and_who_has_what) {
   px__allocation_free(before);
 }
 
-PX_TEST(out_of_memory_says_what_would_have_helped) {
+PX_TEST(out_of_memory_errors_suggest_remedies) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px_allocation *held = block_on(px_cuda(0), 40 << 20), *block;
@@ -575,7 +576,7 @@ PX_TEST(out_of_memory_says_what_would_have_helped) {
   px__allocation_free(held);
 }
 
-PX_TEST(a_live_block_keeps_where_it_was_allocated) {
+PX_TEST(a_live_block_keeps_its_allocation_stack) {
   simulate_plainly(1);
   record(0, PX_HISTORY_LIVE);
   px__caller = "convolve";
@@ -586,13 +587,13 @@ PX_TEST(a_live_block_keeps_where_it_was_allocated) {
   OK(px_memory_snapshot(0, keep_stack, &stack));
   CHECK_TEXT(stack->op, "convolve");
   px__allocation_free(block);
-  block = block_on(px_cuda(0), 4096);  // the same memory, of which no history was recorded
+  block = block_on(px_cuda(0), 4096);  // the same memory without a recorded history
   OK(px_memory_snapshot(0, keep_stack, &stack));
   CHECK(!stack);
   px__allocation_free(block);
 }
 
-PX_TEST(without_memory_for_it_the_history_is_short_and_the_program_is_well) {
+PX_TEST(without_memory_the_history_drops_events) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 512);
   for (int n = 1; n < 6; n++) {
@@ -608,7 +609,7 @@ PX_TEST(without_memory_for_it_the_history_is_short_and_the_program_is_well) {
 }
 
 // ---- page-locked memory
-PX_TEST(pinned_memory_is_exact_and_reused) {
+PX_TEST(pinned_memory_is_not_rounded_and_is_reused) {
   simulate_plainly(1);
   px_allocation *block = pinned_block(5 << 20);
   void *at = block->data;
@@ -637,7 +638,7 @@ PX_TEST(pinned_memory_is_reused_only_after_its_copies) {
   px__allocation_free(block), px__allocation_free(other), px__allocation_free(device);
 }
 
-static int64_t host_allocs, host_allocated;  // by the last look at the statistics
+static int64_t host_allocs, host_allocated;  // from the latest statistics
 static void find_host(const px_memory_stat *stat, void *context) {
   if (!strcmp(stat->key, "allocated_bytes.current")) host_allocated = stat->value;
   if (!strcmp(stat->key, "num_host_alloc")) host_allocs = stat->value;
@@ -646,12 +647,12 @@ static int64_t host_bytes(void) {
   OK(px_memory_host_stats(find_host, NULL));
   return host_allocated;
 }
-static void host_is_given_back(void) {
+static void host_cache_is_emptied(void) {
   OK(px_memory_empty_host_cache());
   CHECK_EQ(host_bytes(), 0);
 }
 
-// Simulated devices whose backend has no pages: page-locked memory comes in arenas.
+// Simulated devices with a backend that has no pages: page-locked memory comes in arenas.
 static size_t no_page(int device) { return 0; }
 static void simulate_without_pages(void) {
   static px_backend plain;
@@ -662,7 +663,7 @@ static void simulate_without_pages(void) {
   px__rt.backend = &plain;
 }
 
-PX_TEST(pinned_memory_survives_a_refusal) {
+PX_TEST(pinned_memory_survives_a_failed_allocation) {
   simulate_plainly(1);
   px__allocation_free(pinned_block(4096));
   OK(px_fault_arm("host.alloc", 1, false));
@@ -672,15 +673,15 @@ PX_TEST(pinned_memory_survives_a_refusal) {
   CHECK(px__allocation_new_pinned(&block, 8 << 20) != PX_OK);
   px_fault_disarm_all();
   px__allocation_free(pinned_block(8 << 20));
-  host_is_given_back();
+  host_cache_is_emptied();
 }
 
-PX_TEST(arenas_of_pinned_memory_survive_a_refusal) {
+PX_TEST(pinned_arenas_survive_a_failed_allocation) {
   simulate_without_pages();
   px__allocation_free(pinned_block(4096));
   OK(px_fault_arm("host.alloc", 1, false));
   px__allocation_free(
-      pinned_block(4 << 20));  // the arena of the first goes back before this is had
+      pinned_block(4 << 20));  // the first arena is freed before this one is allocated
   CHECK_EQ(host_bytes(), 4 << 20);
   OK(px_fault_arm("host.alloc", 1, true));
   px_allocation *block;
@@ -689,7 +690,7 @@ PX_TEST(arenas_of_pinned_memory_survive_a_refusal) {
   CHECK_EQ(host_bytes(), 0);
 }
 
-static void pieces_serve_together(void) {
+static void check_merging(void) {
   px_allocation *whole = pinned_block(8 << 20);
   void *at = whole->data;
   px__allocation_free(whole);
@@ -701,45 +702,45 @@ static void pieces_serve_together(void) {
   px__allocation_free(whole);
   CHECK_EQ(host_bytes(), 8 << 20);
   CHECK_EQ(host_allocs, 1);
-  host_is_given_back();
+  host_cache_is_emptied();
 }
-PX_TEST(pieces_of_pinned_memory_serve_together_when_they_are_idle) {
+PX_TEST(idle_pinned_blocks_merge) {
   simulate_plainly(1);
-  pieces_serve_together();
+  check_merging();
 }
-PX_TEST(pieces_of_arenas_serve_together_when_they_are_idle) {
+PX_TEST(idle_arena_blocks_merge) {
   simulate_without_pages();
-  pieces_serve_together();
+  check_merging();
 }
 
-PX_TEST(a_small_pinned_block_leaves_the_rest_of_its_arena_to_others) {
+PX_TEST(small_pinned_blocks_share_an_arena) {
   simulate_without_pages();
   px_allocation *a = pinned_block(300), *b = pinned_block(1 << 20), *c = pinned_block(700 << 10);
   CHECK_EQ(host_bytes(), 2 << 20);
   CHECK((char *)b->data == (char *)a->data + 512 && (char *)c->data == (char *)b->data + (1 << 20));
   px__allocation_free(b);
-  OK(px_memory_empty_host_cache());  // nothing of an arena goes back while some of it is used
+  OK(px_memory_empty_host_cache());  // an arena is not freed while a part of it is in use
   CHECK_EQ(host_bytes(), 2 << 20);
   px__allocation_free(a), px__allocation_free(c);
-  host_is_given_back();
+  host_cache_is_emptied();
 }
 
-PX_TEST(pinned_memory_has_the_pages_that_its_blocks_touch) {
+PX_TEST(pinned_memory_maps_only_the_pages_of_its_blocks) {
   simulate_plainly(1);
   px_allocation *a = pinned_block(300), *b = pinned_block(5 << 20), *c = pinned_block(300);
   memset(b->data, 1, b->bytes);
   CHECK_EQ(host_bytes(), 6 << 20);
   px__allocation_free(b);
-  OK(px_memory_empty_host_cache());  // a's page and c's stay
+  OK(px_memory_empty_host_cache());  // the pages of a and c stay
   CHECK_EQ(host_bytes(), 4 << 20);
   b = pinned_block(5 << 20);
   memset(b->data, 1, b->bytes);
   CHECK_EQ(host_bytes(), 6 << 20);
   px__allocation_free(a), px__allocation_free(b), px__allocation_free(c);
-  host_is_given_back();
+  host_cache_is_emptied();
 }
 
-PX_TEST(without_memory_for_a_record_pinned_memory_is_as_before) {
+PX_TEST(without_memory_for_a_record_pinned_memory_is_unchanged) {
   simulate_plainly(1);
   px_allocation *all = pinned_block(8 << 20), *part;
   void *at = all->data;
@@ -750,10 +751,10 @@ PX_TEST(without_memory_for_a_record_pinned_memory_is_as_before) {
   part = pinned_block(3 << 20);
   CHECK(part->data == at);
   px__allocation_free(part);
-  host_is_given_back();
+  host_cache_is_emptied();
 }
 
-PX_TEST(without_memory_for_a_record_a_piece_of_an_arena_stays_whole) {
+PX_TEST(without_memory_for_a_record_an_arena_block_is_not_split) {
   simulate_without_pages();
   px_allocation *all = pinned_block(8 << 20);
   void *at = all->data;
@@ -763,27 +764,27 @@ PX_TEST(without_memory_for_a_record_a_piece_of_an_arena_stays_whole) {
   px_fault_disarm_all();
   CHECK(part->data == at);
   px__allocation_free(part);
-  host_is_given_back();
+  host_cache_is_emptied();
 }
 
-PX_TEST(pinned_memory_past_the_allowance_goes_back_for_what_does_not_fit) {
+PX_TEST(pinned_memory_above_the_slack_limit_is_freed_for_larger_requests) {
   simulate_plainly(1);
   px_allocation *held = NULL;
   for (size_t mib = 40; mib < 400; mib += 40) {
     px_allocation *block = pinned_block(mib << 20);
     px__allocation_free(held), held = block;
-    size_t most = (2 * mib - 40) << 20;  // of this one and the one before
-    CHECK(host_bytes() <= (int64_t)(most + most / 32 + (4 << 20)));
+    size_t bound = (2 * mib - 40) << 20;  // of this one and the previous one
+    CHECK(host_bytes() <= (int64_t)(bound + bound / 32 + (4 << 20)));
   }
   px__allocation_free(held);
-  host_is_given_back();
+  host_cache_is_emptied();
 }
 
-PX_TEST(arenas_past_the_allowance_go_back_for_what_does_not_fit) {
+PX_TEST(arenas_above_the_slack_limit_are_freed_for_larger_requests) {
   simulate_without_pages();
   for (size_t mib = 40; mib < 400; mib += 40) px__allocation_free(pinned_block(mib << 20));
-  CHECK_EQ(host_bytes(), 360 << 20);  // each arena made way for the next
-  host_is_given_back();
+  CHECK_EQ(host_bytes(), 360 << 20);  // each arena was freed for the next
+  host_cache_is_emptied();
 }
 
 static void count_and_allocate(const px_memory_block *row, void *rows) {
@@ -791,17 +792,17 @@ static void count_and_allocate(const px_memory_block *row, void *rows) {
   px__allocation_free(block_on(px_cuda(0), 3 << 20));
 }
 
-PX_TEST(a_list_of_all_memory_may_be_read_by_functions_that_free) {
+PX_TEST(snapshot_callbacks_may_allocate_and_free) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 4096);
   int64_t rows = 0;
   OK(px_memory_snapshot(0, count_and_allocate, &rows));
-  CHECK_EQ(rows, 2);  // the block, and what is left of its segment
+  CHECK_EQ(rows, 2);  // the allocation, and the rest of its segment
   px__allocation_free(block);
 }
 
 // ---- scratch memory
-PX_TEST(scratch_memory_is_had_while_a_launch_is_issued) {
+PX_TEST(scratch_memory_is_available_only_during_a_launch) {
   simulate_plainly(1);
   px__device *d;
   OK(px__device_get(&d, 0));
@@ -820,7 +821,7 @@ PX_TEST(scratch_memory_is_had_while_a_launch_is_issued) {
   CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
 }
 
-PX_TEST(scratch_memory_takes_what_idle_segments_hold) {
+PX_TEST(scratch_memory_reclaims_idle_segments) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px__device *d;
@@ -838,7 +839,7 @@ PX_TEST(scratch_memory_takes_what_idle_segments_hold) {
   px__allocation_free(held);
 }
 
-// ---- pools of the program's own
+// ---- user-defined pools
 static bool is_of(px_memory_pool *pool, const void *data) {
   px__device *d;
   OK(px__device_get(&d, 0));
@@ -848,7 +849,7 @@ static bool is_of(px_memory_pool *pool, const void *data) {
   return own && own->name.own == name.own && own->name.shared == name.shared;
 }
 
-PX_TEST(a_pool_serves_the_thread_that_has_begun_it) {
+PX_TEST(a_pool_serves_the_thread_that_began_it) {
   simulate_plainly(1);
   PX_SCOPED(px_memory_pool) pool = NULL;
   OK(px_memory_pool_new(&pool, -1));
@@ -875,7 +876,7 @@ static void *allocate_in_thread(void *unused) {
   return at;
 }
 
-PX_TEST(what_a_pool_reserves_is_counted_for_it) {
+PX_TEST(reserved_memory_is_counted_per_pool) {
   simulate_plainly(1);
   PX_SCOPED(px_memory_pool) pool = NULL;
   char key[64];
@@ -888,7 +889,7 @@ PX_TEST(what_a_pool_reserves_is_counted_for_it) {
   snprintf(key, sizeof key, "reserved_bytes_by_private_pools.%d_%d.all.current", (int)name.own,
            (int)name.shared);
   CHECK_EQ(stat_of(key), 14 << 20);
-  px__allocation_free(block_on(px_cuda(0), 12 << 20));  // not the pool's
+  px__allocation_free(block_on(px_cuda(0), 12 << 20));  // not in the pool
   CHECK_EQ(stat_of(key), 14 << 20);
   px__allocation_free(small), px__allocation_free(large);
   OK(px_memory_empty_cache());
@@ -936,7 +937,7 @@ PX_TEST(pools_nest_and_end_in_order) {
   OK(px_memory_pool_end(outer, 0));
 }
 
-PX_TEST(a_pool_that_ends_gives_back_what_is_free) {
+PX_TEST(a_released_pool_frees_its_free_memory) {
   simulate_plainly(1);
   px_memory_pool *pool;
   OK(px_memory_pool_new(&pool, 0));
@@ -953,7 +954,7 @@ PX_TEST(a_pool_that_ends_gives_back_what_is_free) {
   CHECK_EQ(px_memory_reserved(0), 0);
 }
 
-PX_TEST(the_fraction_that_was_set_is_told) {
+PX_TEST(the_configured_fraction_is_returned) {
   simulate_plainly(1);
   double fraction;
   OK(px_memory_fraction(&fraction, -1));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device layer's tests share: simulated devices, and small kernels to launch on them.
+// Shared by tests of the device layer: simulated devices, and small kernels.
 #pragma once
 #include "device/memory/memory.h"
 #include "device/open/open.h"
 #include "device/work/work.h"
 #include "devices.h"
 
-// Devices whose pauses are real time, and whose work no checker looks at.
+// Devices with pauses in real time and without the race checker.
 static inline void simulate_plainly(int count) {
   setenv("PHLOX_SIM_MODE", "threads", 1);
   simulate(count);
@@ -28,7 +28,7 @@ static inline px_status index_kernel(const px_launch *l) {
 }
 static inline px_status nothing_kernel(const px_launch *l) { return PX_OK; }
 
-// Launches a kernel over a whole block on the device's current stream.
+// Launches a kernel over a whole allocation on the device's current stream.
 static inline px_status start(const char *op, px_kernel kernel, px_allocation *block, bool write,
                               int64_t value, int64_t ms) {
   int64_t size = (int64_t)block->bytes / 8, stride = 1;
@@ -61,7 +61,7 @@ static inline px_allocation *pinned_block(size_t bytes) {
   OK(px__allocation_new_pinned(&block, bytes));
   return block;
 }
-// The first number of a block, fetched by a copy that waits.
+// Returns the first number of an allocation by a synchronous copy.
 static inline int64_t first_of(px_allocation *block) {
   px_allocation *host = block_on(px_cpu(), 8);
   OK(px__copy_bytes(host, 0, block, 0, 8, false));

@@ -2,7 +2,7 @@
 // Work on devices: launches and their errors, copies, events, races.
 #include "device_test.h"
 
-PX_TEST(a_kernel_error_on_the_cpu_rises_at_the_call) {
+PX_TEST(a_kernel_error_on_the_cpu_is_raised_by_the_call) {
   px_allocation *block = block_on(px_cpu(), 64);
   FAILS(start("index", index_kernel, block, true, 0, 0), PX_INDEX,
         "index 5 is out of bounds for dimension 0 with size 2");
@@ -22,11 +22,11 @@ PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
         "index 5 is out of bounds for dimension 0 with size 2\nIt was reported by index on the "
         "default stream of cuda:0, launched at train.py:12");
   OK(px_device_synchronize(0));
-  CHECK_EQ(first_of(block), 2);  // the context lives
+  CHECK_EQ(first_of(block), 2);  // the context is usable
   px__allocation_free(block);
 }
 
-PX_TEST(a_kernel_error_names_the_op_that_the_program_called) {
+PX_TEST(a_kernel_error_names_the_public_op) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 64);
   px__caller = "gather";
@@ -75,7 +75,7 @@ PX_TEST(launches_and_copies_are_fault_points) {
 }
 
 // ---- copies
-PX_TEST(a_copy_from_pageable_memory_has_left_it) {
+PX_TEST(a_copy_from_pageable_memory_has_read_it_on_return) {
   simulate_plainly(1);
   px_allocation *host = block_on(px_cpu(), 1 << 20), *device = block_on(px_cuda(0), 1 << 20);
   OK(fill(host, 5, 0));
@@ -85,7 +85,7 @@ PX_TEST(a_copy_from_pageable_memory_has_left_it) {
   px__allocation_free(host), px__allocation_free(device);
 }
 
-PX_TEST(a_pinned_copy_is_asynchronous_and_reading_it_waits) {
+PX_TEST(a_pinned_copy_is_asynchronous_and_reading_waits) {
   simulate_plainly(1);
   px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   bool idle;
@@ -106,7 +106,7 @@ PX_TEST(a_pinned_source_is_not_overwritten_too_early) {
   OK(fill(host, 1, 0));
   OK(fill(busy, 0, 60));
   OK(px__copy_bytes(device, 0, host, 0, 4096, true));
-  OK(look(host));  // reading it needs no wait
+  OK(look(host));  // reading needs no wait
   CHECK(host->pending);
   OK(fill(host, 7, 0));
   CHECK_EQ(first_of(device), 1);
@@ -143,7 +143,7 @@ PX_TEST(without_peer_access_copies_go_through_the_host) {
 }
 
 // ---- events
-PX_TEST(an_event_means_its_latest_record) {
+PX_TEST(an_event_refers_to_its_latest_record) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 64);
   PX_SCOPED(px_event) event = NULL;
@@ -163,7 +163,7 @@ PX_TEST(an_event_means_its_latest_record) {
   px__allocation_free(block);
 }
 
-PX_TEST(elapsed_time_has_conditions) {
+PX_TEST(elapsed_time_has_preconditions) {
   simulate_plainly(1);
   float ms;
   PX_SCOPED(px_event) plain = NULL;
@@ -188,7 +188,7 @@ PX_TEST(elapsed_time_has_conditions) {
   px__allocation_free(block);
 }
 
-PX_TEST(an_event_stays_on_its_device) {
+PX_TEST(an_event_is_bound_to_its_device) {
   simulate_plainly(2);
   PX_SCOPED(px_event) event = NULL;
   OK(px_event_new(&event, 0));
@@ -221,7 +221,7 @@ static void fail_twice(void *argument) {
   }
 }
 
-PX_TEST(a_host_call_that_fails_is_the_error_of_the_next_call_that_waits) {
+PX_TEST(a_failed_host_call_is_raised_by_the_next_synchronization) {
   simulate_plainly(1);
   OK(px_stream_host_call(default_stream(0), fail_twice, NULL));
   FAILS(px_stream_synchronize(default_stream(0)), PX_VALUE, "reason 1");
@@ -233,7 +233,7 @@ PX_TEST(a_host_call_that_fails_is_the_error_of_the_next_call_that_waits) {
   OK(px_device_synchronize(0));
 }
 
-// ---- races: the document's example, a filled tensor read on a side stream
+// ---- races: the example of the documentation, a filled tensor read on a side stream
 static px_status race_example(px_allocation *block, bool wait) {
   px_stream *side = new_stream(0);
   px_site_set("example.py", 3);
@@ -262,7 +262,7 @@ PX_TEST(a_missing_wait_is_a_race) {
   px__allocation_free(block);
 }
 
-PX_TEST(a_wait_or_a_synchronisation_is_none) {
+PX_TEST(a_wait_or_a_synchronisation_prevents_the_race) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_allocation *block = block_on(px_cuda(0), 4096);
@@ -278,7 +278,7 @@ PX_TEST(a_wait_or_a_synchronisation_is_none) {
   px_release(side);
 }
 
-PX_TEST(an_event_orders_and_waits_carry_over) {
+PX_TEST(event_waits_are_transitive) {
   simulate_plainly(1);
   px_race_enable(1, true);
   PX_SCOPED(px_event) event = NULL;
@@ -288,7 +288,7 @@ PX_TEST(an_event_orders_and_waits_carry_over) {
   OK(fill(block, 1, 5));
   OK(px_event_record(event, default_stream(0)));
   OK(px_stream_wait_event(a, event));
-  OK(px_stream_wait_stream(b, a));  // and so for the fill
+  OK(px_stream_wait_stream(b, a));  // orders the fill before b, too
   OK(px_stream_set_current(b));
   OK(fill(block, 2, 0));
   OK(px_stream_set_current(a));
@@ -311,22 +311,22 @@ static px_status touch(px_allocation *block, size_t begin, size_t end, bool writ
   return px__launch(block->device, &launch, &access, 1);
 }
 
-PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
+PX_TEST(marks_are_bounded_without_synchronization) {
   simulate_plainly(2);
-  px_stream *here = default_stream(0), *there = default_stream(1);
+  px_stream *first_stream = default_stream(0), *second_stream = default_stream(1);
   px_allocation *block = block_on(px_cuda(0), 64);
   for (int i = 0; i < 20000; i++) {
     OK(fill(block, i & 1, 0));
-    OK(px_stream_wait_stream(there, here));
+    OK(px_stream_wait_stream(second_stream, first_stream));
   }
-  CHECK(here->marks < 3000);  // what a simulated stream lets the host run ahead, and some
+  CHECK(first_stream->marks < 3000);  // the simulated stream's queue limit, and some more
   int marks = 0;
-  for (const px__mark *mark = here->first; mark; mark = mark->next) marks++;
-  CHECK_EQ(marks, here->marks);
+  for (const px__mark *mark = first_stream->first; mark; mark = mark->next) marks++;
+  CHECK_EQ(marks, first_stream->marks);
   px__allocation_free(block);
 }
 
-// A launch on another stream, with two blocks, of which the second is in use.
+// Launches on another stream with two allocations. The second is in use.
 static void refuse(px_stream *side, px_allocation *good, px_allocation *bad) {
   px_access both[] = {{.allocation = good, .end = 8, .write = true},
                       {.allocation = bad, .end = 8, .write = true}};
@@ -336,7 +336,8 @@ static void refuse(px_stream *side, px_allocation *good, px_allocation *bad) {
   FAILS(px__launch(px_cuda(0), &launch, both, 2), PX_RUNTIME, "Phlox found a race");
 }
 
-// A refused launch has marked its first block already; that must neither hold up nor run ahead.
+// A refused launch has already recorded a use of its first allocation. This must neither block nor
+// complete early.
 PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
   simulate_plainly(1);
   px_race_enable(1, true);
@@ -345,7 +346,7 @@ PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
   refuse(side, good, bad);
   px__allocation_free(good), px__allocation_free(bad);
   OK(px_memory_empty_cache());
-  CHECK(px__completed(side) <= px__issued(side));  // else later work would count as done
+  CHECK(px__completed(side) <= px__issued(side));  // otherwise later work would count as complete
   CHECK_EQ(px_memory_reserved(0), 0);
   px_release(side);
 }
@@ -385,7 +386,7 @@ PX_TEST(recycled_memory_races_with_its_earlier_owner) {
   px_release(side);
 }
 
-PX_TEST(reports_need_not_raise) {
+PX_TEST(reports_may_be_recorded_only) {
   simulate_plainly(1);
   px_race_enable(1, false);
   px_allocation *block = block_on(px_cuda(0), 4096);
@@ -394,7 +395,7 @@ PX_TEST(reports_need_not_raise) {
   px__allocation_free(block);
 }
 
-PX_TEST(reading_a_copy_under_way_is_a_race) {
+PX_TEST(reading_a_copy_in_flight_is_a_race) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
@@ -417,7 +418,7 @@ PX_TEST(reading_other_bytes_than_a_copy_writes_is_no_race) {
   OK(px__copy_bytes(host, 0, device, 0, 2048, true));
   OK(px__copy_bytes(device, 2048, host, 2048, 1024, true));
   px_access behind = {.allocation = host, .begin = 2048, .end = 3072};
-  OK(px__allocation_host_access("read", &behind));  // which the second copy reads, too
+  OK(px__allocation_host_access("read", &behind));  // also read by the second copy
   px_access across = {.allocation = host, .begin = 2040, .end = 3072};
   OK(px__copy_bytes(host, 0, device, 0, 2048, true));
   FAILS(px__allocation_host_access("read", &across), PX_RUNTIME, "writes it on the default stream");
@@ -425,8 +426,8 @@ PX_TEST(reading_other_bytes_than_a_copy_writes_is_no_race) {
   px__allocation_free(device), px__allocation_free(host);
 }
 
-// The copy that waits comes behind the one that does not: by its stream, or by a wait.
-PX_TEST(a_copy_that_waits_may_follow_one_that_does_not) {
+// The waiting copy is ordered after the asynchronous one, by its stream or by a wait.
+PX_TEST(a_synchronous_copy_may_follow_an_asynchronous_one) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
@@ -459,7 +460,7 @@ PX_TEST(refused_work_races_with_nothing_later) {
   px_release(side);
 }
 
-PX_TEST(waiting_for_nothing_is_reported) {
+PX_TEST(a_wait_without_a_record_is_reported) {
   simulate_plainly(1);
   PX_SCOPED(px_event) event = NULL;
   OK(px_event_new(&event, 0));
@@ -513,7 +514,7 @@ PX_TEST(threads_share_devices) {
   CHECK_EQ(px_memory_allocated(0) + px_memory_allocated(1), 0);
 }
 
-// A little of everything; gives up at the first failure and releases what it has.
+// A mixed workload. Returns at the first failure and releases everything.
 static px_status workload(void) {
   px_allocation *a = NULL, *b = NULL, *host = NULL;
   PX_SCOPED(px_stream) side = NULL;
@@ -559,7 +560,7 @@ static void survive(const char *point) {
   }
 }
 
-PX_TEST(every_single_fault_is_survived) {
+PX_TEST(every_fault_is_survived) {
   simulate_plainly(2);
   static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
                                        "copy",  "stream",       "event"};
@@ -568,7 +569,7 @@ PX_TEST(every_single_fault_is_survived) {
 }
 
 // ---- packed launches
-PX_TEST(a_packed_launch_stands_alone) {
+PX_TEST(a_packed_launch_copies_its_arguments) {
   int64_t sizes[2] = {3, 4}, strides[2] = {4, 1}, dims[3] = {7, 8, 9};
   char name[] = "mean";
   px_operand operands[2] = {{.sizes = sizes, .strides = strides, .ndim = 2, .dtype = PX_INT64},
@@ -576,19 +577,19 @@ PX_TEST(a_packed_launch_stands_alone) {
   px_value params[3] = {PX_IS(dims, 3), PX_TX(name), PX_F(1.5)};
   px_launch launch = {
       .op = "test", .operands = operands, .operand_count = 2, .params = params, .param_count = 3};
-  _Alignas(16) char room[2048];
+  _Alignas(16) char packed[2048];
   size_t needed = px__launch_pack(&launch, NULL, 0);
-  CHECK(needed <= sizeof room);
-  CHECK_EQ(px__launch_pack(&launch, room, sizeof room), needed);
+  CHECK(needed <= sizeof packed);
+  CHECK_EQ(px__launch_pack(&launch, packed, sizeof packed), needed);
   memset(sizes, 0, sizeof sizes), memset(dims, 0, sizeof dims), memset(name, 'x', 4);
-  const px_launch *copy = (px_launch *)room;
+  const px_launch *copy = (px_launch *)packed;
   CHECK(copy->operands[0].sizes[1] == 4 && copy->operands[1].data == copy->operands[1].value);
   CHECK(copy->params[0].v.ints[2] == 9 && !strcmp(copy->params[1].v.text, "mean"));
   CHECK(copy->params[2].v.f == 1.5);
 }
 
 // ---- streams of other libraries
-PX_TEST(a_handle_of_our_own_means_our_stream) {
+PX_TEST(a_native_handle_maps_to_its_stream) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 8);
   PX_SCOPED(px_stream) first = new_stream(0);
@@ -605,7 +606,7 @@ PX_TEST(a_handle_of_our_own_means_our_stream) {
   px__allocation_free(block);
 }
 
-PX_TEST(the_host_waits_for_whom_a_simulated_device_cannot_know) {
+PX_TEST(the_host_waits_for_unknown_streams) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 8);
   PX_SCOPED(px_stream) stream = new_stream(0);
@@ -619,8 +620,8 @@ PX_TEST(the_host_waits_for_whom_a_simulated_device_cannot_know) {
   px__allocation_free(block);
 }
 
-// ---- streams of other libraries as ours
-// One that the core has not made, of device 0.
+// ---- adopted streams of other libraries
+// A native stream of device 0, unknown to the core.
 static void *foreign_handle(void) {
   void *native = NULL;
   OK(px_device_init());
@@ -633,7 +634,7 @@ static px_stream *adopted(void *native) {
   return stream;
 }
 
-PX_TEST(a_handle_gives_our_stream_or_one_that_takes_work) {
+PX_TEST(a_native_handle_returns_a_known_or_an_adopted_stream) {
   simulate_plainly(2);
   PX_SCOPED(px_stream) own = new_stream(0);
   PX_SCOPED(px_stream) same = adopted(px_stream_native(own));
@@ -652,7 +653,7 @@ PX_TEST(a_handle_gives_our_stream_or_one_that_takes_work) {
   px__allocation_free(block);
 }
 
-PX_TEST(a_handle_that_is_none_of_the_device_is_refused) {
+PX_TEST(a_handle_of_another_device_is_refused) {
   simulate_plainly(2);
   px_stream *stream = NULL;
   void *native = foreign_handle();
@@ -665,29 +666,29 @@ PX_TEST(a_handle_that_is_none_of_the_device_is_refused) {
   CHECK(!stream);
 }
 
-static void note_later(void *place) {
+static void note_later(void *counter) {
   pause_ms(30);
-  __atomic_store_n((int *)place, 1, __ATOMIC_RELEASE);
+  __atomic_store_n((int *)counter, 1, __ATOMIC_RELEASE);
 }
-static void note_seen(void *places) {
-  int *at = places;
+static void note_seen(void *counters) {
+  int *at = counters;
   at[1] = __atomic_load_n(&at[0], __ATOMIC_ACQUIRE);
 }
 
-PX_TEST(a_wait_for_a_foreign_stream_is_for_its_owners_work_too) {
+PX_TEST(a_wait_for_an_adopted_stream_covers_its_owners_work) {
   simulate_plainly(1);
-  int places[2] = {0, -1};
+  int counters[2] = {0, -1};
   void *native = foreign_handle();
   PX_SCOPED(px_stream) stream = adopted(native);
   PX_SCOPED(px_stream) other = new_stream(0);
-  OK(px__rt.backend->host_call(native, note_later, places));
+  OK(px__rt.backend->host_call(native, note_later, counters));
   OK(px_stream_wait_stream(other, stream));
-  OK(px_stream_host_call(other, note_seen, places));
+  OK(px_stream_host_call(other, note_seen, counters));
   OK(px_stream_synchronize(other));
-  CHECK_EQ(places[1], 1);
+  CHECK_EQ(counters[1], 1);
 }
 
-PX_TEST(an_idle_foreign_stream_that_nobody_holds_gives_way_to_the_next) {
+PX_TEST(idle_unheld_adopted_streams_are_recycled) {
   simulate_plainly(1);
   PX_SCOPED(px_stream) held = adopted(foreign_handle());
   void *first = foreign_handle();
@@ -699,7 +700,7 @@ PX_TEST(an_idle_foreign_stream_that_nobody_holds_gives_way_to_the_next) {
   CHECK(next == before && next != held && px_stream_id(next) != id);
   PX_SCOPED(px_stream) back = adopted(first);
   CHECK(back != next);
-  // Streams that a program asks for are none of those.
+  // Streams created by the program are not among them.
   for (int i = 0; i < 2 * PX__STREAM_POOL; i++) {
     PX_SCOPED(px_stream) own = NULL;
     OK(px_stream_new(&own, px_cuda(0), -1));
@@ -707,7 +708,7 @@ PX_TEST(an_idle_foreign_stream_that_nobody_holds_gives_way_to_the_next) {
   }
 }
 
-PX_TEST(a_stream_that_cannot_be_taken_leaves_nothing) {
+PX_TEST(a_failed_adoption_leaks_nothing) {
   simulate_plainly(1);
   void *native = foreign_handle();
   const char *points[] = {"stream", "alloc"};

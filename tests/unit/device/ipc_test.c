@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages and events of devices between processes: what the other one sees, how long memory lives,
-// and what is refused.
+// Storages and events of devices shared between processes: visibility, lifetime of memory, and
+// refused handles.
 #include "device_test.h"
 #include "tensor/tensor_impl.h"
 
 enum { N = 64 };
 
-// A child, forked before devices are used, and a channel each way.
+// A child, forked before the first use of a device, and a pipe in each direction.
 static int from_parent[2], from_child[2];
 static bool is_child;
 static pid_t start_child(void) {
@@ -19,21 +19,21 @@ static pid_t start_child(void) {
   simulate_plainly(2);
   return child;
 }
-static void say(const void *at, size_t bytes) {
+static void send_bytes(const void *at, size_t bytes) {
   CHECK(write(is_child ? from_child[1] : from_parent[1], at, bytes) == (ssize_t)bytes);
 }
-static void hear(void *at, size_t bytes) {
+static void receive_bytes(void *at, size_t bytes) {
   CHECK(read(is_child ? from_parent[0] : from_child[0], at, bytes) == (ssize_t)bytes);
 }
-static void nod(void) { say("", 1); }
-static void await_nod(void) { hear((char[1]){0}, 1); }
+static void signal_peer(void) { send_bytes("", 1); }
+static void await_peer(void) { receive_bytes((char[1]){0}, 1); }
 static void end_child(pid_t child) {
   int status;
   CHECK(waitpid(child, &status, 0) == child);
   CHECK_EQ(status, 0);
 }
 
-// Holds a stream until the gate is opened.
+// Blocks a stream until the gate is opened.
 static int gate[2];
 static void wait_at_gate(void *unused) { CHECK(read(gate[0], (char[1]){0}, 1) == 1); }
 static void close_gate(px_stream *stream) {
@@ -50,7 +50,7 @@ static px_tensor *numbers(int device, int64_t first) {
   return t;
 }
 static int64_t first_in(px_storage *storage) { return first_of(storage->allocation); }
-static int64_t left(void) {
+static int64_t exported_count(void) {
   int64_t count;
   OK(px_storage_ipc_collect(&count));
   return count;
@@ -58,24 +58,24 @@ static int64_t left(void) {
 static px_storage *receive(void) {
   px_storage_handle handle;
   px_storage *storage;
-  hear(&handle, sizeof handle);
+  receive_bytes(&handle, sizeof handle);
   OK(px_storage_from_ipc_handle(&storage, &handle));
   return storage;
 }
-// Has what was received until the sender nods; its first element is still 5.
+// Holds a received storage until the sender's signal. Its first element is still 5.
 static void receive_and_hold(void) {
   px_storage *storage = receive();
-  nod(), await_nod();
+  signal_peer(), await_peer();
   CHECK_EQ(first_in(storage), 5);
   px_release(storage);
 }
 static void send(px_tensor *t) {
   px_storage_handle handle;
   OK(px_storage_ipc_handle(&handle, px_tensor_storage(t)));
-  say(&handle, sizeof handle);
+  send_bytes(&handle, sizeof handle);
 }
 
-PX_TEST(a_childs_write_to_a_device_is_seen) {
+PX_TEST(a_childs_write_is_visible) {
   pid_t child = start_child();
   if (is_child) {
     px_storage *storage = receive();
@@ -83,26 +83,26 @@ PX_TEST(a_childs_write_to_a_device_is_seen) {
     CHECK_EQ(first_in(storage), 5);
     OK(fill(storage->allocation, 77, 0));
     OK(px_device_synchronize(1));
-    nod();
+    signal_peer();
     px_release(storage);
     exit(0);
   }
   PX_SCOPED(px_tensor) before = numbers(1, 0);
   PX_SCOPED(px_tensor) t = numbers(1, 5);
   send(t);
-  await_nod();
+  await_peer();
   CHECK_EQ(first_in(px_tensor_storage(t)), 77);
   CHECK_EQ(first_in(px_tensor_storage(before)), 0);
   end_child(child);
-  CHECK_EQ(left(), 0);
+  CHECK_EQ(exported_count(), 0);
 }
 
-PX_TEST(what_comes_twice_is_one_storage) {
+PX_TEST(repeated_handles_open_one_storage) {
   pid_t child = start_child();
   if (is_child) {
     px_storage *first = receive(), *again = receive(), *other = receive();
     CHECK(first == again && other != first);
-    // Two storages of one allocation lie where they lay.
+    // Two storages of one allocation keep their offsets.
     CHECK((char *)other->allocation->data - (char *)first->allocation->data == 512);
     px_release(first), px_release(again), px_release(other);
     CHECK_EQ(px_live_objects("storage"), 0);
@@ -112,14 +112,14 @@ PX_TEST(what_comes_twice_is_one_storage) {
   PX_SCOPED(px_tensor) other = numbers(0, 6);
   send(t), send(t), send(other);
   end_child(child);
-  CHECK_EQ(left(), 0);
+  CHECK_EQ(exported_count(), 0);
 }
 
-PX_TEST(a_receivers_work_comes_after_the_senders) {
+PX_TEST(a_receivers_work_is_ordered_after_the_senders) {
   pid_t child = start_child();
   if (is_child) {
     PX_SCOPED(px_storage) storage = receive();
-    nod();
+    signal_peer();
     CHECK_EQ(first_in(storage), 9);
     exit(0);
   }
@@ -128,74 +128,75 @@ PX_TEST(a_receivers_work_comes_after_the_senders) {
   OK(px_stream_set_current(side));
   close_gate(side);
   OK(fill(px_tensor_storage(t)->allocation, 9, 0));
-  OK(px_stream_set_current(default_stream(0)));  // the message is made on another stream
+  OK(px_stream_set_current(default_stream(0)));  // the handle is exported from another stream
   send(t);
-  await_nod();
+  await_peer();
   open_gate();
   end_child(child);
 }
 
-PX_TEST(memory_lives_until_the_receiver_lets_go) {
+PX_TEST(memory_lives_until_the_receiver_releases_it) {
   pid_t child = start_child();
   if (is_child) {
     receive_and_hold();
-    nod(), await_nod();
+    signal_peer(), await_peer();
     exit(0);
   }
   px_tensor *t = numbers(0, 5);
   int64_t held = stat_of("allocated_bytes.all.current");
   send(t);
   px_release(t);
-  CHECK_EQ(left(), 1);  // in flight
-  await_nod();
-  CHECK_EQ(left(), 1);
-  px_release(numbers(0, 1));  // would take the memory if it were free
+  CHECK_EQ(exported_count(), 1);  // in flight
+  await_peer();
+  CHECK_EQ(exported_count(), 1);
+  px_release(numbers(0, 1));  // would reuse the memory if it were free
   CHECK_EQ(stat_of("allocated_bytes.all.current"), held);
-  nod(), await_nod();
-  CHECK_EQ(left(), 0);
+  signal_peer(), await_peer();
+  CHECK_EQ(exported_count(), 0);
   CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
-  nod();
+  signal_peer();
   end_child(child);
 }
 
-PX_TEST(a_receiver_that_is_killed_has_let_go) {
+PX_TEST(a_killed_receiver_releases_its_memory) {
   pid_t child = start_child();
   if (is_child) {
     receive();
-    nod(), await_nod();
+    signal_peer(), await_peer();
   }
   px_tensor *t = numbers(0, 5);
   send(t);
-  await_nod();
+  await_peer();
   px_release(t);
-  CHECK_EQ(left(), 1);
+  CHECK_EQ(exported_count(), 1);
   CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
-  CHECK_EQ(left(), 0);
+  CHECK_EQ(exported_count(), 0);
   CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
 }
 
-PX_TEST(memory_that_is_nobodys_is_found_when_there_is_no_other) {
+PX_TEST(memory_of_killed_receivers_is_reclaimed_before_out_of_memory) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   pid_t child = start_child();
   if (is_child) {
     px_storage *storage = receive();
-    await_nod();
+    await_peer();
     px_release(storage);
     exit(0);
   }
-  int64_t most = 60 << 20;
+  int64_t bytes_60_mib = 60 << 20;
   px_tensor *t, *next;
-  OK(px_tensor_empty(&t, 1, &most, PX_UINT8, px_cuda(0)));
+  OK(px_tensor_empty(&t, 1, &bytes_60_mib, PX_UINT8, px_cuda(0)));
   send(t);
   px_release(t);
-  FAILS(px_tensor_empty(&next, 1, &most, PX_UINT8, px_cuda(0)), PX_OUT_OF_MEMORY, "out of memory");
-  nod();
+  FAILS(px_tensor_empty(&next, 1, &bytes_60_mib, PX_UINT8, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "out of memory");
+  signal_peer();
   end_child(child);
-  OK(px_tensor_empty(&next, 1, &most, PX_UINT8, px_cuda(0)));
+  OK(px_tensor_empty(&next, 1, &bytes_60_mib, PX_UINT8, px_cuda(0)));
   px_release(next);
 }
 
-PX_TEST(a_sender_that_has_ended_is_an_error) {
+PX_TEST(handles_of_an_ended_sender_are_an_error) {
   pid_t child = start_child();
   px_storage_handle handle;
   px_ipc_handle event;
@@ -205,11 +206,11 @@ PX_TEST(a_sender_that_has_ended_is_an_error) {
     OK(px_storage_ipc_handle(&handle, px_tensor_storage(t)));
     OK(px_event_new(&e, PX_EVENT_INTERPROCESS));
     OK(px_event_ipc_handle(&event, e));
-    say(&handle, sizeof handle), say(&event, sizeof event);
+    send_bytes(&handle, sizeof handle), send_bytes(&event, sizeof event);
     px_release(t), px_release(e);
     exit(0);
   }
-  hear(&handle, sizeof handle), hear(&event, sizeof event);
+  receive_bytes(&handle, sizeof handle), receive_bytes(&event, sizeof event);
   end_child(child);
   px_storage *none;
   px_event *no_event;
@@ -219,7 +220,7 @@ PX_TEST(a_sender_that_has_ended_is_an_error) {
   CHECK_EQ(px_live_objects("storage") + px_live_objects("event"), 0);
 }
 
-PX_TEST(what_was_received_is_not_sent_on) {
+PX_TEST(received_storages_cannot_be_exported) {
   pid_t child = start_child();
   if (is_child) {
     px_storage *storage = receive();
@@ -234,49 +235,49 @@ PX_TEST(what_was_received_is_not_sent_on) {
   end_child(child);
 }
 
-PX_TEST(a_process_may_receive_what_it_sent) {
+PX_TEST(a_process_can_open_its_own_handle) {
   simulate_plainly(1);
   px_tensor *t = numbers(0, 5);
   px_storage *storage = px_tensor_storage(t), *back, *kept;
   px_storage_handle handle;
   OK(px_storage_ipc_handle(&handle, storage));
   OK(px_storage_from_ipc_handle(&back, &handle));
-  CHECK(back == storage && left() == 0);
+  CHECK(back == storage && exported_count() == 0);
   px_release(back);
   OK(px_storage_ipc_handle(&handle, storage));
   px_release(t);
   OK(px_storage_from_ipc_handle(&kept, &handle));
-  CHECK(first_in(kept) == 5 && left() == 0);
+  CHECK(first_in(kept) == 5 && exported_count() == 0);
   px_release(kept);
   FAILS(px_storage_from_ipc_handle(&kept, &handle), PX_RUNTIME, "has released the storage");
   CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
 }
 
-PX_TEST(a_fork_leaves_what_its_parent_shares) {
+PX_TEST(a_fork_keeps_the_parents_exports) {
   simulate_plainly(1);
   px_tensor *t = numbers(0, 5);
   px_storage *back;
   px_storage_handle handle;
   OK(px_storage_ipc_handle(&handle, px_tensor_storage(t)));
-  // The address sanitizer gives a child the locks as its parent's other threads have them.
+  // Under the address sanitizer, a child inherits locks held by other threads of its parent.
   OK(px_device_synchronize(0));
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
     FAILS(px_storage_from_ipc_handle(&back, &handle), PX_RUNTIME, "Cannot re-initialize CUDA");
     px_release(t);
-    exit(left() != 0);
+    exit(exported_count() != 0);
   }
   end_child(child);
   px_release(t);
-  CHECK_EQ(left(), 1);
+  CHECK_EQ(exported_count(), 1);
   OK(px_storage_from_ipc_handle(&back, &handle));
   CHECK_EQ(first_in(back), 5);
   px_release(back);
-  CHECK_EQ(left(), 0);
+  CHECK_EQ(exported_count(), 0);
 }
 
-PX_TEST(a_storage_of_no_bytes_arrives) {
+PX_TEST(an_empty_storage_can_be_shared) {
   simulate_plainly(1);
   int64_t none = 0;
   PX_SCOPED(px_tensor) t = NULL;
@@ -288,7 +289,7 @@ PX_TEST(a_storage_of_no_bytes_arrives) {
   CHECK(px_storage_bytes(back) == 0 && px_storage_device(back).type == PX_CUDA);
 }
 
-PX_TEST(what_is_no_handle_is_refused) {
+PX_TEST(invalid_handles_are_refused) {
   simulate_plainly(1);
   PX_SCOPED(px_tensor) t = numbers(0, 5);
   PX_SCOPED(px_event) plain = NULL;
@@ -316,12 +317,12 @@ PX_TEST(what_is_no_handle_is_refused) {
   CHECK(!none && !event);
 }
 
-PX_TEST(bytes_out_of_the_allocation_are_refused) {
+PX_TEST(out_of_range_offsets_are_refused) {
   pid_t child = start_child();
   px_storage_handle good, bad;
   if (is_child) {
     px_storage *none;
-    hear(&good, sizeof good);
+    receive_bytes(&good, sizeof good);
     bad = good, bad.bytes = 1 << 30;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "expected a range within");
     bad = good, bad.slot = ~0ull;
@@ -335,11 +336,11 @@ PX_TEST(bytes_out_of_the_allocation_are_refused) {
   }
   PX_SCOPED(px_tensor) t = numbers(0, 5);
   OK(px_storage_ipc_handle(&good, px_tensor_storage(t)));
-  say(&good, sizeof good);
+  send_bytes(&good, sizeof good);
   end_child(child);
 }
 
-PX_TEST(a_sent_storage_may_grow_and_leaves_its_memory) {
+PX_TEST(an_exported_storage_may_be_resized) {
   pid_t child = start_child();
   if (is_child) {
     receive_and_hold();
@@ -348,30 +349,30 @@ PX_TEST(a_sent_storage_may_grow_and_leaves_its_memory) {
   int64_t more = 100000;
   PX_SCOPED(px_tensor) t = numbers(0, 5);
   send(t);
-  await_nod();
+  await_peer();
   OK(px_tensor_resize(t, 1, &more));
   CHECK_EQ(first_in(px_tensor_storage(t)), 5);
   OK(fill(px_tensor_storage(t)->allocation, 1, 0));
   OK(px_device_synchronize(0));
-  CHECK_EQ(left(), 1);
-  nod();
+  CHECK_EQ(exported_count(), 1);
+  signal_peer();
   end_child(child);
-  CHECK_EQ(left(), 0);
+  CHECK_EQ(exported_count(), 0);
 }
 
 // ---- events
-static px_event *event_for_others(void) {
+static px_event *send_event(void) {
   px_ipc_handle handle;
   px_event *event;
   OK(px_event_new(&event, PX_EVENT_INTERPROCESS));
   OK(px_event_ipc_handle(&handle, event));  // bound to the current device, and not recorded
-  say(&handle, sizeof handle);
+  send_bytes(&handle, sizeof handle);
   return event;
 }
 static px_event *receive_event(void) {
   px_ipc_handle handle;
   px_event *event;
-  hear(&handle, sizeof handle);
+  receive_bytes(&handle, sizeof handle);
   OK(px_event_from_ipc_handle(&event, px_cuda(0), &handle));
   return event;
 }
@@ -381,72 +382,72 @@ static bool is_reached(px_event *event) {
   return done;
 }
 
-PX_TEST(an_event_is_waited_for_by_another_process) {
+PX_TEST(another_process_can_wait_for_an_event) {
   pid_t child = start_child();
   if (is_child) {
     PX_SCOPED(px_event) event = receive_event();
     PX_SCOPED(px_storage) storage = receive();
-    await_nod();
+    await_peer();
     CHECK(!is_reached(event) && px_event_device(event).index == 0);
     OK(px_stream_wait_event(default_stream(0), event));
-    nod();
+    signal_peer();
     CHECK_EQ(first_in(storage), 9);
     OK(px_event_synchronize(event));
     CHECK(is_reached(event));
     exit(0);
   }
   PX_SCOPED(px_tensor) t = numbers(0, 5);
-  PX_SCOPED(px_event) event = event_for_others();
+  PX_SCOPED(px_event) event = send_event();
   send(t);
   close_gate(default_stream(0));
   OK(fill(px_tensor_storage(t)->allocation, 9, 0));
   OK(px_event_record(event, default_stream(0)));
-  nod(), await_nod();
+  signal_peer(), await_peer();
   open_gate();
   end_child(child);
 }
 
-PX_TEST(an_event_may_be_recorded_by_the_process_that_received_it) {
+PX_TEST(the_receiving_process_can_record_an_event) {
   pid_t child = start_child();
   if (is_child) {
     PX_SCOPED(px_event) event = receive_event();
     close_gate(default_stream(0));
     OK(px_event_record(event, default_stream(0)));
-    nod(), await_nod();
+    signal_peer(), await_peer();
     open_gate();
-    await_nod();
+    await_peer();
     CHECK(is_reached(event));
     exit(0);
   }
-  PX_SCOPED(px_event) event = event_for_others();
-  await_nod();
+  PX_SCOPED(px_event) event = send_event();
+  await_peer();
   CHECK(!is_reached(event) && !px_event_recorded(event));
-  nod();
+  signal_peer();
   OK(px_event_synchronize(event));
   CHECK(is_reached(event));
   OK(px_event_record(event, default_stream(0)));  // and again here
   OK(px_event_synchronize(event));
-  nod();
+  signal_peer();
   end_child(child);
 }
 
-PX_TEST(work_of_a_process_that_is_killed_is_not_waited_for) {
+PX_TEST(events_of_a_killed_process_are_reached) {
   pid_t child = start_child();
   if (is_child) {
     px_event *event = receive_event();
     close_gate(default_stream(0));
     OK(px_event_record(event, default_stream(0)));
-    nod();
+    signal_peer();
     pause();
   }
-  PX_SCOPED(px_event) event = event_for_others();
-  await_nod();
+  PX_SCOPED(px_event) event = send_event();
+  await_peer();
   CHECK(!is_reached(event));
   CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
   OK(px_event_synchronize(event));
 }
 
-PX_TEST(an_event_with_time_is_not_for_other_processes) {
+PX_TEST(a_timing_event_cannot_be_shared) {
   simulate_plainly(1);
   PX_SCOPED(px_event) event = NULL;
   OK(px_event_new(&event, PX_EVENT_INTERPROCESS | PX_EVENT_TIMING));
@@ -464,11 +465,11 @@ static void send_with_faults(const char *point) {
     failed = px_storage_ipc_handle(&handle, px_tensor_storage(t)) != PX_OK;
     px_fault_disarm_all();
     CHECK(n > 1 || failed);
-    CHECK(first_in(px_tensor_storage(t)) == 5 && left() == !failed);
+    CHECK(first_in(px_tensor_storage(t)) == 5 && exported_count() == !failed);
     if (!failed) OK(px_storage_from_ipc_handle(&back, &handle));
     if (!failed) px_release(back);
     px_release(t);
-    CHECK(left() == 0 && stat_of("allocated_bytes.all.current") == 0);
+    CHECK(exported_count() == 0 && stat_of("allocated_bytes.all.current") == 0);
     CHECK_EQ(px_live_objects("storage") + px_live_objects("event"), 0);
   }
 }
@@ -476,7 +477,7 @@ static void send_with_faults(const char *point) {
 static void receive_with_faults(const char *point) {
   px_storage_handle handle;
   bool failed = true;
-  hear(&handle, sizeof handle);
+  receive_bytes(&handle, sizeof handle);
   for (int64_t n = 1; failed; n++) {
     px_storage *storage;
     int64_t before = px_live_objects(NULL);
@@ -488,14 +489,14 @@ static void receive_with_faults(const char *point) {
     if (!failed) CHECK_EQ(first_in(storage), 5);
     px_release(storage);
   }
-  nod(), await_nod();
+  signal_peer(), await_peer();
 }
 
 PX_TEST(sending_survives_every_failure) {
   static const char *const points[] = {"alloc", "file", "event", "stream"};
   for (int i = 0; i < 4; i++) {
     fflush(NULL);
-    pid_t child = fork();  // in which nothing of the kind was made before
+    pid_t child = fork();  // without previous IPC state
     if (!child) {
       simulate_plainly(1);
       send_with_faults(points[i]);
@@ -505,7 +506,7 @@ PX_TEST(sending_survives_every_failure) {
   }
 }
 
-PX_TEST(receiving_survives_every_failure_and_may_be_tried_again) {
+PX_TEST(receiving_survives_every_failure_and_can_be_retried) {
   static const char *const points[] = {"alloc", "file", "event"};
   pid_t child = start_child();
   for (int i = 0; i < 3; i++) {
@@ -515,9 +516,9 @@ PX_TEST(receiving_survives_every_failure_and_may_be_tried_again) {
     }
     PX_SCOPED(px_tensor) t = numbers(0, 5);
     send(t);
-    await_nod();
-    CHECK_EQ(left(), 0);
-    nod();
+    await_peer();
+    CHECK_EQ(exported_count(), 0);
+    signal_peer();
   }
   if (is_child) exit(0);
   end_child(child);

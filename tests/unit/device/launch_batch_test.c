@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that are issued together: what the backend gets in one call, that what depends on something
-// comes after it, and what has been done where one fails.
+// Launch batching: the launches of each backend call, the order of dependent launches, and the
+// state after a failure.
 #include <math.h>
 
 #include "device/core/state.h"
 #include "devices.h"
 #include "phlox/phlox.h"
 
-// The backend, with a row that notes how many launches come in one call.
+// The backend, with a function that records the number of launches per call.
 enum { LISTS = 16 };
-static px_backend spied;
+static px_backend recording_backend;
 static int lists[LISTS], list_count;
 static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
   lists[list_count++ % LISTS] = count;
-  for (int i = 0; i < count; i++) PX_TRY(spied.launch(stream, launches[i]));
+  for (int i = 0; i < count; i++) PX_TRY(recording_backend.launch(stream, launches[i]));
   return PX_OK;
 }
-static void watch(void) {
+static void record_batches(void) {
   simulate(2);
   OK(px_device_init());
-  spied = *px__rt.backend;
-  spied.launch_all = launch_all;
-  px__rt.backend = &spied;
+  recording_backend = *px__rt.backend;
+  recording_backend.launch_all = launch_all;
+  px__rt.backend = &recording_backend;
 }
 
 enum { CALLS = 100, ADD_ARGS = 3 };
@@ -52,9 +52,9 @@ static float second(const px_tensor *t) {
   return values[1];
 }
 
-PX_TEST(calls_are_issued_together_on_a_device) {
+PX_TEST(calls_are_batched_on_a_device) {
   int done;
-  watch();
+  record_batches();
   for (int on_device = 0; on_device < 2; on_device++) {
     make_numbers(on_device ? px_cuda(1) : px_cpu(), CALLS);
     add_to_each(numbers[1], CALLS);
@@ -67,21 +67,22 @@ PX_TEST(calls_are_issued_together_on_a_device) {
   CHECK(lists[0] == 48 && lists[1] == 48 && lists[2] == 4);
 }
 
-PX_TEST(what_depends_on_another_comes_after_it) {
+PX_TEST(dependent_calls_split_the_batch) {
   int done;
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), CALLS);
   add_to_each(numbers[3], 8);
   OK(px_op_call_batch(px_op_find("add"), PX_CALL_INPLACE, 8, args, sums, &done));
-  // Of eight that are added to, the fourth is read by those before it, doubled, and read again.
+  // All eight are incremented by the fourth: three read it before, then it doubles, then four read
+  // the new value.
   for (int i = 0; i < 8; i++) CHECK_EQ(second(numbers[i]), i < 3 ? i + 5 : i == 3 ? 8 : i + 9);
   CHECK(list_count == 3 && lists[0] == 3 && lists[1] == 1 && lists[2] == 4);
   release_all(8);
 }
 
-PX_TEST(views_of_one_memory_come_one_after_the_other) {
+PX_TEST(overlapping_views_split_the_batch) {
   int done;
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), CALLS);
   for (int i = 1; i < 4; i++) {
     px_release(numbers[i]);
@@ -94,10 +95,10 @@ PX_TEST(views_of_one_memory_come_one_after_the_other) {
   release_all(4);
 }
 
-PX_TEST(after_a_call_that_fails_no_other_is_made) {
+PX_TEST(a_failed_call_ends_the_batch) {
   px_tensor *odd = NULL;
   int done;
-  watch();
+  record_batches();
   for (int on_device = 0; on_device < 2; on_device++) {
     px_device device = on_device ? px_cuda(0) : px_cpu();
     make_numbers(device, CALLS);
@@ -114,9 +115,9 @@ PX_TEST(after_a_call_that_fails_no_other_is_made) {
   CHECK_EQ(px_live_objects("tensor"), 0);
 }
 
-PX_TEST(nothing_is_lost_where_anything_fails) {
+PX_TEST(failures_leak_nothing) {
   static const char *const points[] = {"alloc", "device.alloc", "launch"};
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), 20);
   add_to_each(numbers[1], 20);
   int64_t held = px_live_objects("tensor");
@@ -136,26 +137,26 @@ PX_TEST(nothing_is_lost_where_anything_fails) {
   OK(px_device_synchronize(0));
 }
 
-PX_TEST(a_fault_of_one_is_named) {
+PX_TEST(a_fault_names_its_call) {
   const px_op *op = px_op_find("index_select");
-  px_tensor *place = NULL;
+  px_tensor *index = NULL;
   int done;
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), 3);
-  OK(px_tensor_from_data(&place, (int64_t[]){7}, 1, (int64_t[]){1}, PX_INT64, px_cuda(0)));
+  OK(px_tensor_from_data(&index, (int64_t[]){7}, 1, (int64_t[]){1}, PX_INT64, px_cuda(0)));
   for (int i = 0; i < 3; i++) {
-    args[i * 3] = PX_T(numbers[i]), args[i * 3 + 1] = PX_I(0), args[i * 3 + 2] = PX_T(place);
+    args[i * 3] = PX_T(numbers[i]), args[i * 3 + 1] = PX_I(0), args[i * 3 + 2] = PX_T(index);
   }
   OK(px_op_call_batch(op, PX_CALL_NEW, 3, args, sums, &done));
   CHECK_EQ(done, 3);
   FAILS(px_device_synchronize(0), PX_INDEX, "index_select");
-  px_release(place);
+  px_release(index);
 }
 
-PX_TEST(a_step_of_an_optimizer_is_few_launches) {
+PX_TEST(an_optimizer_step_is_few_launches) {
   enum { PARAMETERS = 40 };
   PX_SCOPED(px_optimizer) o = NULL;
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), CALLS);
   for (int i = 0; i < PARAMETERS; i++) {
     OK(px_tensor_set_requires_grad(numbers[i], true));
@@ -168,12 +169,12 @@ PX_TEST(a_step_of_an_optimizer_is_few_launches) {
   release_all(0);
 }
 
-PX_TEST(what_is_launched_between_begin_and_end_is_issued_together) {
-  watch();
+PX_TEST(launches_between_begin_and_end_are_batched) {
+  record_batches();
   make_numbers(px_cuda(0), 5);
   px_launch_batch_begin();
   for (int i = 0; i < 4; i++) OK(px_mul_scalar_(numbers[i], px_float(2)));
-  OK(px_device_synchronize(0));  // what waits issues it
+  OK(px_device_synchronize(0));  // synchronization flushes the batch
   OK(px_add_(numbers[4], numbers[3], px_int(1)));
   CHECK_EQ(second(numbers[4]), 13);
   OK(px_neg_(numbers[0]));
@@ -187,12 +188,12 @@ PX_TEST(what_is_launched_between_begin_and_end_is_issued_together) {
   release_all(0);
 }
 
-PX_TEST(parts_of_a_result_are_copied_together) {
+PX_TEST(copies_of_parts_are_batched) {
   enum { MANY = 20 };
   PX_SCOPED(px_tensor) joined = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   float values[2 * MANY];
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), MANY);
   OK(px_cat(&joined, numbers, MANY, 0));
   OK(px_stack(&rows, numbers, MANY, 0));
@@ -208,7 +209,7 @@ PX_TEST(gradients_are_clipped_in_few_launches) {
   enum { PARAMETERS = 40 };
   PX_SCOPED(px_tensor) total = NULL;
   double sum = 0;
-  watch();
+  record_batches();
   make_numbers(px_cuda(0), CALLS);
   for (int i = 0; i < PARAMETERS; i++) {
     OK(px_tensor_set_requires_grad(numbers[i], true));
@@ -223,7 +224,7 @@ PX_TEST(gradients_are_clipped_in_few_launches) {
   release_all(0);
 }
 
-PX_TEST(arguments_that_are_missing_are_errors) {
+PX_TEST(missing_arguments_are_errors) {
   int done = 7;
   FAILS(px_op_call_batch(px_op_find("no such op"), PX_CALL_NEW, 0, NULL, NULL, &done), PX_ATTRIBUTE,
         "no op 'no such op'");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of the history of memory.
+// Pictures of the allocation history.
 #include <stdio.h>
 #include <string.h>
 
@@ -17,18 +17,20 @@ static px_memory_event event(px_memory_action action, int64_t address, int64_t s
   return (px_memory_event){.action = action, .address = address, .size = size, .stack = stack};
 }
 
-// A segment of 8 MiB; a block of before, which ends; one of add, one of f, one without a stack.
+// A segment of 8 MiB: an allocation older than the record, freed in it; one of add, one of f, one
+// without a stack.
 static px_memory_event events[] = {{0}, {0}, {0}, {0}, {0}};
 static const px_memory_block block = {
     .segment_size = 8 << 20, .state = "inactive", .size = 8 << 20};
-static px_memory_trace past = {.device = 1, .blocks = &block, .block_count = 1, .events = events};
-static void make_past(void) {
+static px_memory_trace history = {
+    .device = 1, .blocks = &block, .block_count = 1, .events = events};
+static void make_history(void) {
   events[0] = event(PX_MEMORY_FREE_REQUESTED, 0, 5 * MiB, NULL);
   events[1] = event(PX_MEMORY_ALLOC, 0, 2 * MiB, &add);
   events[2] = event(PX_MEMORY_ALLOC, 2 * MiB, MiB, &nameless);
   events[3] = event(PX_MEMORY_ALLOC, 3 * MiB, 3 * MiB, NULL);
   events[4] = event(PX_MEMORY_FREE_REQUESTED, 3 * MiB, 3 * MiB, NULL);
-  past.event_count = PX_COUNT_OF(events);
+  history.event_count = PX_COUNT_OF(events);
 }
 
 static void check_has(const char *text, const char *part) {
@@ -36,10 +38,10 @@ static void check_has(const char *text, const char *part) {
   CHECK(strstr(text, part) != NULL);
 }
 
-PX_TEST(a_picture_has_what_lived_by_op_and_line) {
+PX_TEST(a_picture_shows_live_memory_by_op_and_line) {
   char *text = NULL;
-  make_past();
-  OK(px_memory_picture(&text, &past, 1, 12));
+  make_history();
+  OK(px_memory_picture(&text, &history, 1, 12));
   check_has(text, "cuda:1: 6 MiB live at most, at event 3, 0 ms, and then by op and line");
   check_has(text, ">2 MiB  add  b.py:7<");
   check_has(text, ">1 MiB  f  b.py:7<");
@@ -47,38 +49,38 @@ PX_TEST(a_picture_has_what_lived_by_op_and_line) {
   check_has(text, ">8 MiB  reserved<");
   check_has(text, "<title>add  b.py:7</title>");
   px_free(text);
-  OK(px_memory_picture(&text, &past, 1, 1));
+  OK(px_memory_picture(&text, &history, 1, 1));
   check_has(text, ">3 MiB  others (2)<");
   px_free(text);
 }
 
-PX_TEST(what_was_there_before_the_record_is_a_part) {
+PX_TEST(older_allocations_are_shown) {
   char *text = NULL;
-  make_past();
-  past.event_count = 1;
+  make_history();
+  history.event_count = 1;
   px_memory_block old = {.segment_size = 8 << 20, .state = "active_allocated", .size = 3 << 20};
   old.address = 5 * MiB;
-  px_memory_trace both = past;
+  px_memory_trace both = history;
   both.blocks = &old;
   OK(px_memory_picture(&text, &both, 1, 12));
   check_has(text, ">3 MiB  before the history<");
   px_free(text);
 }
 
-PX_TEST(what_cannot_be_drawn_is_refused) {
+PX_TEST(invalid_arguments_are_refused) {
   char *text = NULL;
-  make_past();
-  FAILS(px_memory_picture(&text, &past, 1, -1), PX_VALUE, "owners must not be negative");
-  FAILS(px_memory_picture(&text, &past, -1, 1), PX_VALUE,
+  make_history();
+  FAILS(px_memory_picture(&text, &history, 1, -1), PX_VALUE, "owners must not be negative");
+  FAILS(px_memory_picture(&text, &history, -1, 1), PX_VALUE,
         "expected a non-negative count of `devices`, got -1");
   FAILS(px_memory_picture(&text, NULL, 1, 1), PX_TYPE, "`devices` is NULL");
   FAILS(px_memory_picture(&text, NULL, 0, 1), PX_VALUE, "expected a snapshot with events");
-  events[0].action = PX_MEMORY_SEGMENT_ALLOC, past.event_count = 1;
-  FAILS(px_memory_picture(&text, &past, 1, 1), PX_VALUE, "expected a snapshot with events");
+  events[0].action = PX_MEMORY_SEGMENT_ALLOC, history.event_count = 1;
+  FAILS(px_memory_picture(&text, &history, 1, 1), PX_VALUE, "expected a snapshot with events");
   CHECK(!text);
 }
 
-// Fails each allocation in turn; gives how many there are.
+// Fails each allocation in turn. Returns their number.
 static int64_t fail_each(px_status (*call)(void)) {
   int64_t n = 1, live = px_live_objects(NULL);
   for (bool failed = true; failed; n++) {
@@ -93,7 +95,7 @@ static int64_t fail_each(px_status (*call)(void)) {
 }
 static px_status draw_text(void) {
   char *text = NULL;
-  PX_TRY(px_memory_picture(&text, &past, 1, 2));
+  PX_TRY(px_memory_picture(&text, &history, 1, 2));
   px_free(text);
   return PX_OK;
 }
@@ -101,7 +103,7 @@ static px_status draw_text(void) {
 static const char *path;
 static px_status draw_file(void) { return px_memory_draw(path, 12); }
 
-PX_TEST(the_process_draws_what_it_has_recorded) {
+PX_TEST(a_process_draws_its_history) {
   static char text[1 << 16];
   simulate_plainly(2);
   path = path_of("memory.svg");
@@ -126,6 +128,6 @@ PX_TEST(the_process_draws_what_it_has_recorded) {
 }
 
 PX_TEST(a_picture_without_memory_is_an_error) {
-  make_past();
+  make_history();
   CHECK(fail_each(draw_text) > 10);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments that are runs of pages: when pages move, and which; what the allocator's lists and
-// counters say of them; addresses that follow from the program's order alone. The simulator breaks
-// a device whose pages go while work uses them.
+// Segments of pages: when pages move and which, the allocator's lists and counters, and
+// deterministic addresses. The simulator breaks a device if pages in use are unmapped.
 #include <sys/wait.h>
 
 #include "device_test.h"
@@ -15,7 +14,7 @@ static px__device *device(int index) {
   return d;
 }
 
-// ---- what must hold of the lists and counters of a device
+// ---- invariants of the lists and counters of a device
 typedef struct sums {
   int64_t reserved, segments, taken, taken_bytes, split, split_bytes;
 } sums;
@@ -48,7 +47,7 @@ static int in_order(const px__cache *cache) {
   return count;
 }
 
-static void inspect(int index) {
+static void check_invariants(int index) {
   px__device *d = device(index);
   px__statistics *l = &d->cache.statistics;
   sums sum = {0};
@@ -76,8 +75,8 @@ static void small_device(const char *memory, const char *settings) {
   OK(px_memory_configure(settings));
 }
 
-// Blocks of `size` each, of which every other one is free, and may be in use by work of the current
-// stream.
+// Allocates `count` pieces of `size` each and frees every other one, optionally in use by work of
+// the current stream.
 static void comb_in(px_allocation **blocks, int count, size_t size, bool busy) {
   for (int i = 0; i < count; i++) blocks[i] = block_on(px_cuda(0), size);
   for (int i = 0; i < count && busy; i += 2) OK(fill(blocks[i], 1, 40));
@@ -89,12 +88,12 @@ static void comb(px_allocation **blocks, int count, size_t size) {
 static void busy_comb(px_allocation **blocks, int count, size_t size) {
   comb_in(blocks, count, size, true);
 }
-static void drop_comb(px_allocation **blocks, int count) {
+static void release_comb(px_allocation **blocks, int count) {
   for (int i = 1; i < count; i += 2) px__allocation_free(blocks[i]);
 }
 
 // ---- when pages move
-PX_TEST(free_pages_serve_a_large_request_past_the_allowance) {
+PX_TEST(free_pages_serve_a_large_request_above_the_slack_limit) {
   small_device("1G", "expandable_segments:True");
   px_allocation *blocks[8];
   comb(blocks, 8, 30 * MIB);
@@ -103,11 +102,12 @@ PX_TEST(free_pages_serve_a_large_request_past_the_allowance) {
   CHECK_EQ(stat_of("num_device_free"), 4);
   OK(fill(large, 3, 0));
   CHECK_EQ(first_of(large), 3);
-  inspect(0);
-  px__allocation_free(large), drop_comb(blocks, 8);
+  check_invariants(0);
+  px__allocation_free(large), release_comb(blocks, 8);
 }
 
-// A step whose last request finds no fit: what is free beside the first one is too small.
+// A step without a fit for its last request: the free block next to the first allocation is too
+// small.
 static void misfit_step(size_t first, size_t last) {
   px_allocation *a = block_on(px_cuda(0), first), *b = block_on(px_cuda(0), 2 * first / 3);
   px__allocation_free(a);
@@ -115,7 +115,7 @@ static void misfit_step(size_t first, size_t last) {
   px__allocation_free(a), px__allocation_free(b);
 }
 
-PX_TEST(a_step_that_repeats_comes_to_rest) {
+PX_TEST(a_repeated_step_stops_moving_pages) {
   small_device("4G", "expandable_segments:True");
   px_allocation *held = block_on(px_cuda(0), 2000 * MIB);
   for (int i = 0; i < 4; i++) misfit_step(90 * MIB, 270 * MIB);
@@ -125,48 +125,48 @@ PX_TEST(a_step_that_repeats_comes_to_rest) {
   CHECK_EQ(stat_of("num_device_alloc"), taken);
   CHECK_EQ(stat_of("num_device_free"), given);
   CHECK_EQ(px_memory_reserved(0), (2000 + 330 + 90) * MIB);
-  inspect(0);
+  check_invariants(0);
   px__allocation_free(held);
 }
 
-PX_TEST(what_steps_take_to_come_to_rest_is_bounded) {
+PX_TEST(memory_of_repeated_steps_is_bounded) {
   small_device("2G", "expandable_segments:True");
   for (int i = 0; i < 10; i++) misfit_step(90 * MIB, 270 * MIB);
-  CHECK(stat_of("num_device_free") >= 8);  // pages move each time, as they would be 90 MiB
+  CHECK(stat_of("num_device_free") >= 8);  // pages move each time, since the slack would be 90 MiB
   CHECK_EQ(px_memory_reserved(0), 330 * MIB);
-  inspect(0);
+  check_invariants(0);
 }
 
-PX_TEST(a_step_of_other_sizes_takes_no_more_than_lives) {
+PX_TEST(steps_of_varying_sizes_reserve_no_more_than_live_memory) {
   small_device("4G", "expandable_segments:True");
   px_allocation *held = block_on(px_cuda(0), 2000 * MIB);
   for (size_t i = 0; i < 10; i++) misfit_step((90 + 3 * i) * MIB, (270 - 2 * i) * MIB);
   CHECK(stat_of("num_device_free") >= 8);
   CHECK_EQ(px_memory_reserved(0), (2000 + 330 + 2) * MIB);
-  inspect(0);
+  check_invariants(0);
   px__allocation_free(held);
 }
 
-PX_TEST(within_the_allowance_segments_grow_as_pytorchs) {
+PX_TEST(below_the_slack_limit_segments_grow_like_pytorchs) {
   small_device("4G", "");
   px_allocation *blocks[8];
   comb(blocks, 8, 30 * MIB);
   px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 350 * MIB);
-  px_allocation *larger =
-      block_on(px_cuda(0), 114 * MIB);  // 230 MiB live, of 464 that there would be
+  px_allocation *larger = block_on(px_cuda(0), 114 * MIB);  // 230 MiB live, of 464 with it
   CHECK_EQ(px_memory_reserved(0), 464 * MIB);
-  px_allocation *last = block_on(px_cuda(0), 800 * MIB);  // 1144 live, and the allowance is 256
+  px_allocation *last =
+      block_on(px_cuda(0), 800 * MIB);  // 1144 MiB live, and the slack limit is 256
   CHECK_EQ(px_memory_reserved(0), 1264 * MIB);
   px__allocation_free(last);
-  last = block_on(px_cuda(0), 1000 * MIB);  // 1344 live, of 2264: all that is free moves
+  last = block_on(px_cuda(0), 1000 * MIB);  // 1344 MiB live, of 2264: all free pages move
   CHECK_EQ(px_memory_reserved(0), 1344 * MIB);
-  inspect(0);
+  check_invariants(0);
   px__allocation_free(large), px__allocation_free(larger), px__allocation_free(last),
-      drop_comb(blocks, 8);
+      release_comb(blocks, 8);
 }
 
-PX_TEST(what_was_in_use_before_the_cache_was_emptied_does_not_count) {
+PX_TEST(emptying_the_cache_resets_the_peak_of_live_memory) {
   small_device("4G", "");
   px__allocation_free(block_on(px_cuda(0), 3000 * MIB));
   OK(px_memory_empty_cache());
@@ -174,10 +174,10 @@ PX_TEST(what_was_in_use_before_the_cache_was_emptied_does_not_count) {
   comb(blocks, 8, 100 * MIB);
   px_allocation *large = block_on(px_cuda(0), 410 * MIB);  // 810 MiB live
   CHECK_EQ(px_memory_reserved(0), 810 * MIB);
-  px__allocation_free(large), drop_comb(blocks, 8);
+  px__allocation_free(large), release_comb(blocks, 8);
 }
 
-PX_TEST(pages_between_live_blocks_go_one_by_one) {
+PX_TEST(pages_between_live_blocks_are_unmapped_individually) {
   small_device("64M", "expandable_segments:True");
   px_allocation *a = block_on(px_cuda(0), 3 * MIB), *b = block_on(px_cuda(0), 9 * MIB);
   px_allocation *c = block_on(px_cuda(0), 3 * MIB), *d = block_on(px_cuda(0), 20 * MIB);
@@ -188,14 +188,14 @@ PX_TEST(pages_between_live_blocks_go_one_by_one) {
   OK(fill(a, 2, 0));
   OK(fill(c, 3, 0));
   CHECK(first_of(a) == 2 && first_of(c) == 3 && first_of(wide) == 1);
-  inspect(0);
+  check_invariants(0);
   px__allocation_free(a), px__allocation_free(c), px__allocation_free(d), px__allocation_free(wide);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
-  inspect(0);
+  check_invariants(0);
 }
 
-// Work on another stream, which nothing waits for; the block is the caller's.
+// Starts work on another stream, unordered with others. The caller owns the allocation.
 static px_allocation *busy_stream(px_stream *side, size_t size) {
   px_allocation *block = block_on(px_cuda(0), size);
   OK(px_stream_set_current(side));
@@ -204,7 +204,7 @@ static px_allocation *busy_stream(px_stream *side, size_t size) {
   return block;
 }
 
-PX_TEST(pages_that_work_uses_do_not_move) {
+PX_TEST(pages_in_use_do_not_move) {
   small_device("1G", "expandable_segments:True");
   px_allocation *blocks[8];
   px_stream *side = new_stream(0);
@@ -213,21 +213,21 @@ PX_TEST(pages_that_work_uses_do_not_move) {
   px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 360 * MIB);
   OK(px_device_synchronize(0));
-  px__allocation_free(large), px__allocation_free(other), drop_comb(blocks, 8);
+  px__allocation_free(large), px__allocation_free(other), release_comb(blocks, 8);
   px_release(side);
 }
 
-PX_TEST(a_request_past_the_allowance_waits_for_its_stream_if_no_other_works) {
+PX_TEST(a_request_above_the_slack_limit_waits_for_its_own_stream) {
   small_device("1G", "expandable_segments:True");
   px_allocation *blocks[8];
   busy_comb(blocks, 8, 30 * MIB);
   px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 240 * MIB);
-  inspect(0);
-  px__allocation_free(large), drop_comb(blocks, 8);
+  check_invariants(0);
+  px__allocation_free(large), release_comb(blocks, 8);
 }
 
-PX_TEST(between_two_waits_for_pages_there_is_work) {
+PX_TEST(waits_for_pages_are_rate_limited_by_work) {
   small_device("1G", "expandable_segments:True");
   enum { ENOUGH = 200 };
   px_allocation *blocks[8], *large[3];
@@ -235,21 +235,21 @@ PX_TEST(between_two_waits_for_pages_there_is_work) {
   large[0] = block_on(px_cuda(0), 110 * MIB);
   OK(fill(large[0], 1, 40));
   px__allocation_free(large[0]);
-  large[0] = block_on(px_cuda(0), 60 * MIB);  // of its stream, so at once; 60 MiB are free
+  large[0] = block_on(px_cuda(0), 60 * MIB);  // on its own stream, so immediately; 60 MiB are free
   large[1] = block_on(px_cuda(0), 90 * MIB);
-  CHECK_EQ(px_memory_reserved(0), 270 * MIB);  // 30 beside those, and none was waited for
+  CHECK_EQ(px_memory_reserved(0), 270 * MIB);  // 30 more than these, and no wait
   px__allocation_free(large[0]), px__allocation_free(large[1]);
   for (int i = 0; i < ENOUGH; i++) OK(look(blocks[1]));
   OK(fill(blocks[1], 1, 40));
   px__allocation_free(blocks[1]);
   large[2] = block_on(px_cuda(0), 190 * MIB);
   CHECK_EQ(px_memory_reserved(0), 280 * MIB);
-  inspect(0);
+  check_invariants(0);
   px__allocation_free(large[2]);
   for (int i = 3; i < 8; i += 2) px__allocation_free(blocks[i]);
 }
 
-PX_TEST(a_short_device_waits_for_work_before_pages_move) {
+PX_TEST(a_full_device_waits_for_work_before_pages_move) {
   small_device("256M", "");
   px_stream *side = new_stream(0);
   px_allocation *blocks[8];
@@ -260,33 +260,34 @@ PX_TEST(a_short_device_waits_for_work_before_pages_move) {
   for (int i = 0; i < 8; i += 2) px__allocation_free(blocks[i]);
   px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   OK(px_device_synchronize(0));
-  px__allocation_free(large), drop_comb(blocks, 8);
+  px__allocation_free(large), release_comb(blocks, 8);
   px_release(side);
 }
 
-// The stream of another device copies out of the block when it is freed.
+// When the allocation is freed, another device's stream is copying from it.
 PX_TEST(pages_wait_for_streams_of_other_devices) {
   setenv("PHLOX_SIM_MEMORY", "256M", 1);
   setenv("PHLOX_SIM_DELAY", "20000", 1);
   simulate_plainly(2);
-  px_allocation *there = block_on(px_cuda(1), 120 * MIB), *here = block_on(px_cuda(0), 120 * MIB);
-  OK(fill(here, 5, 0));
+  px_allocation *on_peer = block_on(px_cuda(1), 120 * MIB),
+                *on_device = block_on(px_cuda(0), 120 * MIB);
+  OK(fill(on_device, 5, 0));
   OK(px_device_set(1));
-  for (int i = 0; i < 4; i++) OK(px__copy_bytes(there, 0, here, 0, here->bytes, true));
+  for (int i = 0; i < 4; i++) OK(px__copy_bytes(on_peer, 0, on_device, 0, on_device->bytes, true));
   OK(px_device_set(0));
-  px_allocation *beside = block_on(px_cuda(0), 60 * MIB);
-  px__allocation_free(here);
-  here = block_on(px_cuda(0), 180 * MIB);  // needs its pages
+  px_allocation *neighbour = block_on(px_cuda(0), 60 * MIB);
+  px__allocation_free(on_device);
+  on_device = block_on(px_cuda(0), 180 * MIB);  // needs its pages
   OK(px_device_synchronize(0));
-  CHECK_EQ(first_of(there), 5);
-  px__allocation_free(here), px__allocation_free(there), px__allocation_free(beside);
+  CHECK_EQ(first_of(on_peer), 5);
+  px__allocation_free(on_device), px__allocation_free(on_peer), px__allocation_free(neighbour);
 }
 
-PX_TEST(past_the_allowance_a_small_request_gets_what_is_free_of_large_ones) {
+PX_TEST(above_the_slack_limit_small_requests_use_free_large_blocks) {
   small_device("64M", "expandable_segments:True");
   px_allocation *blocks[8];
   px_stream *side = new_stream(0);
-  px_allocation *other = busy_stream(side, 5 * MIB);  // so that pages cannot move yet
+  px_allocation *other = busy_stream(side, 5 * MIB);  // prevents pages from moving yet
   busy_comb(blocks, 8, 5 * MIB);
   px_allocation *large = block_on(px_cuda(0), 11 * MIB);
   int64_t before = px_memory_reserved(0);
@@ -295,11 +296,11 @@ PX_TEST(past_the_allowance_a_small_request_gets_what_is_free_of_large_ones) {
   CHECK_EQ(px_memory_reserved(0), before);
   CHECK_EQ(stat_of("segment.small_pool.current"), 0);
   px__allocation_free(large), px__allocation_free(small), px__allocation_free(other),
-      drop_comb(blocks, 8);
+      release_comb(blocks, 8);
   px_release(side);
 }
 
-PX_TEST(runs_that_meet_serve_together) {
+PX_TEST(adjacent_runs_merge) {
   small_device("64M", "expandable_segments:True");
   px_allocation *blocks[7];
   for (int i = 0; i < 7; i++) blocks[i] = block_on(px_cuda(0), 7 * MIB);
@@ -311,7 +312,7 @@ PX_TEST(runs_that_meet_serve_together) {
   px__allocation_free(all);
 }
 
-PX_TEST(free_neighbours_of_several_streams_go_one_after_the_other) {
+PX_TEST(free_neighbours_of_several_streams_are_unmapped_separately) {
   small_device("64M", "expandable_segments:True");
   PX_SCOPED(px_stream) side = new_stream(0);
   px_allocation *held = block_on(px_cuda(0), 4 * MIB), *a = block_on(px_cuda(0), 4 * MIB);
@@ -323,12 +324,12 @@ PX_TEST(free_neighbours_of_several_streams_go_one_after_the_other) {
   CHECK_EQ(stat_of("inactive_split.all.current"), 2);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 4 * MIB);
-  inspect(0);
+  check_invariants(0);
   OK(px_stream_set_current(default_stream(0)));
   px__allocation_free(held);
 }
 
-PX_TEST(settings_choose_whether_there_are_pages) {
+PX_TEST(settings_select_pages) {
   static const struct {
     const char *text;
     bool paged;
@@ -346,7 +347,7 @@ PX_TEST(settings_choose_whether_there_are_pages) {
   }
 }
 
-PX_TEST(memory_of_other_processes_stays_where_it_is) {
+PX_TEST(exported_memory_does_not_move) {
   small_device("64M", "expandable_segments:True");
   px_allocation *a = block_on(px_cuda(0), 15 * MIB), *b = block_on(px_cuda(0), 3 * MIB);
   px_allocation *c = block_on(px_cuda(0), 15 * MIB);
@@ -365,7 +366,7 @@ PX_TEST(memory_of_other_processes_stays_where_it_is) {
   px__allocation_free(seen), px__allocation_free(b), px__allocation_free(large);
 }
 
-PX_TEST(a_pool_of_the_programs_keeps_its_pages) {
+PX_TEST(a_user_defined_pool_keeps_its_pages) {
   small_device("1G", "expandable_segments:True");
   PX_SCOPED(px_memory_pool) pool = NULL;
   OK(px_memory_pool_new(&pool, 0));
@@ -375,11 +376,11 @@ PX_TEST(a_pool_of_the_programs_keeps_its_pages) {
   px_allocation *large = block_on(px_cuda(0), 150 * MIB);
   CHECK_EQ(px_memory_reserved(0), 250 * MIB);
   px__allocation_free(large);
-  inspect(0);
+  check_invariants(0);
 }
 
 // ---- faults
-static px_status squeeze(void) {
+static px_status force_page_moves(void) {
   px_allocation *blocks[8] = {NULL}, *large = NULL;
   px_status status = PX_OK;
   for (int i = 0; i < 8 && status == PX_OK; i++)
@@ -392,27 +393,27 @@ static px_status squeeze(void) {
   return status;
 }
 
-PX_TEST(every_fault_on_the_way_of_pages_is_survived) {
+PX_TEST(every_fault_during_page_moves_is_survived) {
   static const char *const points[] = {"alloc", "device.alloc", "map"};
   small_device("64M", "expandable_segments:True");
-  OK(squeeze());
+  OK(force_page_moves());
   for (int i = 0; i < PX_COUNT_OF(points); i++)
-    for (int n = 1, met = 1; met; n++) {
+    for (int n = 1, reached = 1; reached; n++) {
       OK(px_memory_empty_cache());
       OK(px_fault_arm(points[i], n, n % 2));
-      px_status status = squeeze();
-      met = px_fault_seen(points[i]) >= n;
+      px_status status = force_page_moves();
+      reached = px_fault_seen(points[i]) >= n;
       px_fault_disarm_all();
-      CHECK(met || status == PX_OK);
+      CHECK(reached || status == PX_OK);
       px_error_clear();
       OK(px_device_synchronize(0));
       CHECK_EQ(px_memory_allocated(0), 0);
-      inspect(0);
+      check_invariants(0);
     }
 }
 
 // ---- random programs
-// A number on each page, in the middle and at the end: the others would make no other page move.
+// Writes a number to each page, in the middle and at the end. More would not move any other page.
 static px_status mark_kernel(const px_launch *l) {
   int64_t *at = l->operands[0].data, last = l->operands[0].sizes[0] - 1;
   for (int64_t i = 0; i <= last; i += 512) at[i] = l->params[0].v.i;
@@ -428,7 +429,7 @@ static px_status check_kernel(const px_launch *l) {
   return PX_OK;
 }
 
-typedef struct play {
+typedef struct random_state {
   unsigned seed;
   int streams, live_count;
   px_stream *stream[8];
@@ -438,19 +439,19 @@ typedef struct play {
     int64_t mark;
   } live[64];
   size_t held, most, largest;
-  uint64_t trail;  // of the addresses
+  uint64_t address_hash;  // hash of the addresses
   int failed;
-} play;
+} random_state;
 
-static size_t random_size(play *p) {
+static size_t random_size(random_state *p) {
   double share = rand_r(&p->seed) / (double)RAND_MAX;
   size_t size = 512;
   while (size < p->largest && share > 0.07) size *= 2, share -= 0.07;
   return size + (size_t)rand_r(&p->seed) % size;
 }
 
-// The last look at a block is on its home or, properly ordered, on another stream.
-static void play_free(play *p, int i) {
+// The last reader of an allocation is on its home stream or on another one ordered after it.
+static void random_free(random_state *p, int i) {
   px_allocation *block = p->live[i].block;
   px_stream *home = p->live[i].home, *at = p->stream[rand_r(&p->seed) % p->streams];
   if (at != home) OK(px_stream_wait_stream(at, home));
@@ -461,10 +462,10 @@ static void play_free(play *p, int i) {
   p->live[i] = p->live[--p->live_count];
 }
 
-static void play_step(play *p, int64_t step) {
+static void random_step(random_state *p, int64_t step) {
   size_t size = random_size(p) & ~(size_t)7;
   while (p->live_count && (p->held + size > p->most || p->live_count == PX_COUNT_OF(p->live)))
-    play_free(p, rand_r(&p->seed) % p->live_count);
+    random_free(p, rand_r(&p->seed) % p->live_count);
   px_stream *home = p->stream[rand_r(&p->seed) % p->streams];
   px_allocation *block;
   OK(px_stream_set_current(home));
@@ -472,31 +473,33 @@ static void play_step(play *p, int64_t step) {
     p->failed++;
     return px_error_clear();
   }
-  p->trail = (p->trail ^ ((uintptr_t)block->data - device(0)->cache.range)) * 0x9E3779B97F4A7C15u;
+  p->address_hash =
+      (p->address_hash ^ ((uintptr_t)block->data - device(0)->cache.range)) * 0x9E3779B97F4A7C15u;
   OK(start("mark", mark_kernel, block, true, step, 0));
   p->live[p->live_count].block = block, p->live[p->live_count].home = home;
   p->live[p->live_count++].mark = step;
   p->held += size;
 }
 
-static void play_all(play *p, int steps) {
+static void run_steps(random_state *p, int steps) {
   p->stream[0] = default_stream(0);
   for (int i = 1; i < p->streams; i++) p->stream[i] = new_stream(0);
   for (int step = 0; step < steps; step++) {
-    play_step(p, step);
-    if (step % 50 == 0) inspect(0);
+    random_step(p, step);
+    if (step % 50 == 0) check_invariants(0);
   }
-  while (p->live_count) play_free(p, 0);
+  while (p->live_count) random_free(p, 0);
   OK(px_device_synchronize(0));
-  inspect(0);
+  check_invariants(0);
   for (int i = 1; i < p->streams; i++) px_release(p->stream[i]);
   OK(px_stream_set_current(p->stream[0]));
 }
 
 static void random_program(const char *settings, unsigned seed) {
   OK(px_memory_configure(settings));
-  play p = {.seed = seed, .streams = 1 + (int)(seed % 4), .most = 40 * MIB, .largest = 4 * MIB};
-  play_all(&p, 400);
+  random_state p = {
+      .seed = seed, .streams = 1 + (int)(seed % 4), .most = 40 * MIB, .largest = 4 * MIB};
+  run_steps(&p, 400);
   CHECK_EQ(__atomic_load_n(&wrong, __ATOMIC_RELAXED), 0);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
@@ -515,8 +518,8 @@ PX_TEST(random_programs_keep_their_contents) {
   for (unsigned seed = 0; seed < 16; seed += STEP) random_program(settings[seed / 4], seed);
 }
 
-// Without care for which pages are touched, ten times as many requests fail.
-PX_TEST(a_device_of_few_pages_is_nearly_filled) {
+// Without compact placement, ten times as many requests fail.
+PX_TEST(a_device_with_few_pages_can_be_nearly_filled) {
 #ifdef __SANITIZE_THREAD__
   enum { SEEDS = 4 };
 #else
@@ -525,60 +528,59 @@ PX_TEST(a_device_of_few_pages_is_nearly_filled) {
   small_device("64M", "deterministic:True");
   int failed = 0;
   for (unsigned seed = 0; seed < SEEDS; seed++) {
-    play p = {.seed = seed, .streams = 1, .most = 51 * MIB, .largest = 4 * MIB};
-    play_all(&p, 600);
+    random_state p = {.seed = seed, .streams = 1, .most = 51 * MIB, .largest = 4 * MIB};
+    run_steps(&p, 600);
     failed += p.failed;
   }
   CHECK(failed < 5);  // of 7200
 }
 
-static void *play_thread(void *seed) {
-  play p = {.seed = *(unsigned *)seed, .streams = 2, .most = 12 * MIB, .largest = 2 * MIB};
+static void *run_thread(void *seed) {
+  random_state p = {.seed = *(unsigned *)seed, .streams = 2, .most = 12 * MIB, .largest = 2 * MIB};
   px_stream *first = new_stream(0);
   p.stream[0] = first, p.stream[1] = new_stream(0);
-  for (int step = 0; step < 300; step++) play_step(&p, step);
-  while (p.live_count) play_free(&p, 0);
+  for (int step = 0; step < 300; step++) random_step(&p, step);
+  while (p.live_count) random_free(&p, 0);
   px_release(p.stream[1]), px_release(first);
   return NULL;
 }
 
-PX_TEST(threads_that_press_for_pages_keep_their_contents) {
+PX_TEST(threads_competing_for_pages_keep_their_contents) {
   small_device("64M", "expandable_segments:True");
   pthread_t threads[3];
   unsigned seeds[3] = {1, 2, 3};
-  for (int i = 0; i < 3; i++)
-    CHECK_EQ(pthread_create(&threads[i], NULL, play_thread, &seeds[i]), 0);
+  for (int i = 0; i < 3; i++) CHECK_EQ(pthread_create(&threads[i], NULL, run_thread, &seeds[i]), 0);
   for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
   OK(px_device_synchronize(0));
   CHECK_EQ(__atomic_load_n(&wrong, __ATOMIC_RELAXED), 0);
-  inspect(0);
+  check_invariants(0);
 }
 
-// ---- addresses by the program's order
-// The addresses that a program gets, in a process of its own whose devices have that delay.
-static uint64_t trail_with(const char *delay) {
+// ---- deterministic addresses
+// Returns the hash of a program's addresses, in a process with devices of this delay.
+static uint64_t address_hash_with(const char *delay) {
   int ends[2];
-  uint64_t trail = 0;
+  uint64_t address_hash = 0;
   CHECK_EQ(pipe(ends), 0);
   pid_t child = fork();
   if (!child) {
     setenv("PHLOX_SIM_DELAY", delay, 1);
     small_device("64M", "deterministic:True");
-    play p = {.seed = 7, .streams = 4, .most = 44 * MIB, .largest = 4 * MIB};
-    play_all(&p, 500);
-    _exit(write(ends[1], &p.trail, sizeof p.trail) != sizeof p.trail);
+    random_state p = {.seed = 7, .streams = 4, .most = 44 * MIB, .largest = 4 * MIB};
+    run_steps(&p, 500);
+    _exit(write(ends[1], &p.address_hash, sizeof p.address_hash) != sizeof p.address_hash);
   }
   int status;
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK_EQ(status, 0);
-  CHECK_EQ(read(ends[0], &trail, sizeof trail), sizeof trail);
+  CHECK_EQ(read(ends[0], &address_hash, sizeof address_hash), sizeof address_hash);
   close(ends[0]), close(ends[1]);
-  return trail;
+  return address_hash;
 }
 
-PX_TEST(addresses_follow_from_the_programs_order_where_that_is_asked_for) {
-  uint64_t trail = trail_with("0");
-  CHECK(trail_with("0") == trail);
-  CHECK(trail_with("200") == trail);
-  CHECK(trail_with("3") == trail);
+PX_TEST(deterministic_addresses_depend_only_on_the_program) {
+  uint64_t address_hash = address_hash_with("0");
+  CHECK(address_hash_with("0") == address_hash);
+  CHECK(address_hash_with("200") == address_hash);
+  CHECK(address_hash_with("3") == address_hash);
 }

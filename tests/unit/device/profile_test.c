@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles: what is noted of ops, backward passes, parts of programs, memory and devices.
+// Profiles: records of ops, backward passes, ranges, memory and devices.
 #include <pthread.h>
 #include <string.h>
 
@@ -22,34 +22,34 @@ static px_profile *profile_of(px_profile_options options, void (*run)(void)) {
   return p;
 }
 
-static void add_in_a_part(void) {
+static void add_in_a_range(void) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
-  int64_t part = px_profile_enter(PX_PROFILE_RANGE, "forward");
+  int64_t range = px_profile_enter(PX_PROFILE_RANGE, "forward");
   OK(px_ones(&a, (int64_t[]){2, 3}, 2, PX_FLOAT32, px_cpu(), false, false));
   OK(px_add(&b, a, a, px_int(1)));
   OK(px_add_(b, a, px_int(1)));
-  px_profile_leave(part);
+  px_profile_leave(range);
 }
 
-PX_TEST(ops_are_parts_of_what_calls_them_with_sizes_and_memory) {
+PX_TEST(ops_nest_in_their_callers_with_sizes_and_memory) {
   px_profile_options options = {.host = true, .shapes = true, .memory = true};
-  px_profile *p = profile_of(options, add_in_a_part);
-  px_profile_event part, add, in_place;
-  int outer = find(p, "forward", 0, &part), i = find(p, "aten::add", 0, &add);
+  px_profile *p = profile_of(options, add_in_a_range);
+  px_profile_event range, add, in_place;
+  int outer = find(p, "forward", 0, &range), i = find(p, "aten::add", 0, &add);
   CHECK_EQ(outer, 0);
   CHECK(i > outer && find(p, "aten::add_", i, &in_place) > i);
-  CHECK(part.kind == PX_PROFILE_RANGE && part.parent == -1 && add.kind == PX_PROFILE_OP &&
+  CHECK(range.kind == PX_PROFILE_RANGE && range.parent == -1 && add.kind == PX_PROFILE_OP &&
         add.parent == outer);
-  CHECK(part.start <= add.start && add.start <= add.end && add.end <= in_place.start &&
-        in_place.end <= part.end);
+  CHECK(range.start <= add.start && add.start <= add.end && add.end <= in_place.start &&
+        in_place.end <= range.end);
   CHECK_EQ(add.cpu_bytes, 24);
   CHECK_EQ(in_place.cpu_bytes, 0);
   CHECK_TEXT(add.shapes, "[[2, 3], [2, 3], []]");
   px_profile_free(p);
 }
 
-static void go_back(void) {
+static void run_backward(void) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
@@ -59,8 +59,8 @@ static void go_back(void) {
   OK(px_backward(1, &sum, NULL, false, false));
 }
 
-PX_TEST(nodes_of_a_backward_pass_hold_their_ops) {
-  px_profile *p = profile_of((px_profile_options){.host = true}, go_back);
+PX_TEST(backward_nodes_contain_their_ops) {
+  px_profile *p = profile_of((px_profile_options){.host = true}, run_backward);
   px_profile_event node, op;
   int at = find(p, "ExpBackward0", 0, &node);
   CHECK(at > 0 && node.kind == PX_PROFILE_NODE);
@@ -80,7 +80,7 @@ static void negate_at_a_line(void) {
   OK(status);
 }
 
-PX_TEST(the_lines_that_led_to_a_call_are_noted_if_they_are_wanted) {
+PX_TEST(call_stacks_are_recorded_on_request) {
   px_profile_event op;
   px_profile *p = profile_of((px_profile_options){.host = true, .stacks = true}, negate_at_a_line);
   CHECK(find(p, "aten::neg", 0, &op) > 0);
@@ -94,7 +94,7 @@ PX_TEST(the_lines_that_led_to_a_call_are_noted_if_they_are_wanted) {
   px_profile_free(p);
 }
 
-PX_TEST(one_profile_at_a_time_and_none_that_was_not_begun) {
+PX_TEST(only_one_profile_runs_at_a_time) {
   px_profile_options options = {.host = true};
   px_profile *p = NULL;
   FAILS(px_profile_stop(&p), PX_RUNTIME, "not running");
@@ -108,7 +108,7 @@ PX_TEST(one_profile_at_a_time_and_none_that_was_not_begun) {
   px_profile_free(p);
   CHECK_EQ(px_profile_enter(PX_PROFILE_RANGE, "nothing"), 0);
   OK(px_profile_start(&options));
-  px_profile_leave(open);  // of the profile before
+  px_profile_leave(open);  // of the previous profile
   OK(px_profile_stop(&p));
   CHECK(!px_profile_event_at(p, 0, &e));
   px_profile_free(p);
@@ -123,11 +123,11 @@ static void work_on_a_device(void) {
   OK(px_to_cpu(&host, b));
 }
 
-PX_TEST(work_of_devices_has_times_of_its_own_within_those_of_the_host) {
+PX_TEST(device_work_is_timed_within_the_host_range) {
   simulate_plainly(2);  // one of them unused
   int64_t before = px_live_objects(NULL);
   px_profile_options options = {.host = true, .devices = true, .memory = true};
-  for (int round = 0; round < 2; round++) {  // in the second the device is in use before
+  for (int round = 0; round < 2; round++) {  // in the second round the device is already in use
     px_profile *p = profile_of(options, work_on_a_device);
     px_profile_event work, op;
     int at = find(p, "exp", 0, &work), call = find(p, "aten::exp", 0, &op);
@@ -141,17 +141,17 @@ PX_TEST(work_of_devices_has_times_of_its_own_within_those_of_the_host) {
 }
 
 static void *add_once(void *unused) {
-  add_in_a_part();
+  add_in_a_range();
   return NULL;
 }
 static void add_on_two_threads(void) {
   pthread_t other;
   CHECK(pthread_create(&other, NULL, add_once, NULL) == 0);
-  add_in_a_part();
+  add_in_a_range();
   pthread_join(other, NULL);
 }
 
-PX_TEST(each_thread_has_parts_of_its_own) {
+PX_TEST(each_thread_has_its_own_ranges) {
   px_profile *p = profile_of((px_profile_options){.host = true}, add_on_two_threads);
   px_profile_event first, second, e, above;
   int one = find(p, "forward", 0, &first);
@@ -162,7 +162,7 @@ PX_TEST(each_thread_has_parts_of_its_own) {
   px_profile_free(p);
 }
 
-PX_TEST(a_profile_without_memory_is_an_error_and_calls_go_on) {
+PX_TEST(a_profile_without_memory_fails_and_calls_succeed) {
   px_profile_options options = {.host = true, .shapes = true};
   bool failed = true;
   for (int n = 1; failed && n < 40; n++) {
@@ -183,7 +183,7 @@ PX_TEST(a_profile_without_memory_is_an_error_and_calls_go_on) {
   CHECK(!px_profile_running() && !p);
 }
 
-PX_TEST(what_is_no_profile_is_not_freed) {
+PX_TEST(invalid_profiles_are_not_freed) {
   px_profile_options options = {.host = true};
   char memory[4096];
   px_profile *p = NULL;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the race checker makes of strided tensors on two streams: those that share no element are
-// silent, those that do are reported.
+// The race checker on strided tensors of two streams: views without a common element are silent,
+// overlapping views are reported.
 
-// Its streams race on purpose: ThreadSanitizer would see some of those races too, now and then.
+// The streams race on purpose, and ThreadSanitizer would sometimes report it.
 #define TSAN_DEFAULTS "report_bugs=0:atexit_sleep_ms=20"
 #include "devices.h"
 
 #include "phlox/memory.h"
 #include "phlox/ops.h"
 
-// A view of the 8x8 matrix: rows r, r + rs, ...; columns c, c + cs, ... (count of each).
+// A view of the 8 x 8 matrix: rows r, r + rs, ... and columns c, c + cs, ... with the count of
+// each.
 typedef struct window {
   int64_t r, rs, rn, c, cs, cn;
 } window;
 
-static px_tensor *look(const px_tensor *matrix, window w) {
+static px_tensor *view_of(const px_tensor *matrix, window w) {
   px_tensor *view = NULL;
   OK(px_as_strided(&view, matrix, (int64_t[]){w.rn, w.cn}, 2, (int64_t[]){8 * w.rs, w.cs}, 2,
                    &(int64_t){8 * w.r + w.c}));
@@ -41,10 +42,10 @@ static void fill_on(px_stream *stream, px_tensor *view) {
   OK(px_stream_set_current(before));
 }
 
-// Whether writes to both on two streams are reported.
+// True if writes to both views on two streams are reported.
 static bool reported(px_tensor *matrix, px_stream *const *streams, window a, window b) {
-  PX_SCOPED(px_tensor) first = look(matrix, a);
-  PX_SCOPED(px_tensor) second = look(matrix, b);
+  PX_SCOPED(px_tensor) first = view_of(matrix, a);
+  PX_SCOPED(px_tensor) second = view_of(matrix, b);
   px_race_clear();
   OK(px_device_synchronize(0));
   fill_on(streams[0], first);
@@ -73,7 +74,7 @@ static void tear_down(setting *s) {
   px_release(s->streams[1]);
 }
 
-PX_TEST(columns_beside_each_other_are_silent) {
+PX_TEST(disjoint_views_are_silent) {
   setting s = set_up();
   static const struct {
     window a, b;
@@ -87,7 +88,7 @@ PX_TEST(columns_beside_each_other_are_silent) {
       {{0, 1, 8, 1, 2, 4}, {0, 1, 8, 0, 4, 2}, false},
       {{0, 2, 4, 0, 1, 8}, {1, 2, 4, 0, 1, 8}, false},  // even and odd rows
       {{0, 2, 4, 0, 1, 8}, {1, 1, 1, 2, 1, 3}, false},  // part of a row in a gap
-      {{0, 2, 4, 0, 1, 8}, {1, 1, 1, 2, 1, 7}, true},   // ... that goes on behind it
+      {{0, 2, 4, 0, 1, 8}, {1, 1, 1, 2, 1, 7}, true},   // ... that continues after it
       {{0, 1, 8, 3, 1, 1}, {0, 1, 8, 0, 1, 8}, true},   // a column of all
       {{0, 2, 4, 0, 2, 4}, {1, 2, 4, 0, 2, 4}, false},  // x[::2, ::2], x[1::2, ::2]
       {{0, 2, 4, 0, 2, 4}, {0, 2, 4, 1, 2, 4}, false},  // x[::2, ::2], x[::2, 1::2]
@@ -104,10 +105,10 @@ PX_TEST(columns_beside_each_other_are_silent) {
   tear_down(&s);
 }
 
-PX_TEST(a_report_that_there_is_no_memory_for_is_counted_and_raised) {
+PX_TEST(a_report_without_memory_is_counted_and_raised) {
   setting s = set_up();
   int described = 0, bare = 0, n = 1;
-  PX_SCOPED(px_tensor) all = look(s.matrix, (window){0, 1, 8, 0, 1, 8});
+  PX_SCOPED(px_tensor) all = view_of(s.matrix, (window){0, 1, 8, 0, 1, 8});
   px_race_enable(1, true);
   for (bool met = true; met; n++) {
     px_race_clear();
@@ -137,37 +138,37 @@ static window random_window(void) {
   return v;
 }
 
-// Every pair of random windows: what shares an element is always reported.
-PX_TEST(what_overlaps_is_reported) {
+// Random pairs of windows: a common element is always reported.
+PX_TEST(overlapping_views_are_reported) {
   setting s = set_up();
-  int silent = 0, apart = 0;
+  int silent = 0, disjoint = 0;
   srand(1);
   for (int n = 0; n < 2000; n++) {
     window a = random_window(), b = random_window();
     bool raced = reported(s.matrix, s.streams, a, b);
     if (share(a, b)) CHECK(raced);
-    apart += !share(a, b), silent += !raced;
+    disjoint += !share(a, b), silent += !raced;
   }
-  CHECK(silent > apart * 4 / 5);
+  CHECK(silent > disjoint * 4 / 5);
   tear_down(&s);
 }
 
-// Any strides, also such that elements coincide.
+// Any strides, including overlapping elements.
 typedef struct strided {
   int64_t first, sizes[3], strides[3];
 } strided;
 static strided random_view(void) {
   strided v = {.first = rand() % 16};
-  int64_t room = 63 - v.first;
+  int64_t available = 63 - v.first;
   for (int d = 0; d < 3; d++) {
     v.strides[d] = 1 + rand() % 17;
     v.sizes[d] = 1 + rand() % 4;
-    while ((v.sizes[d] - 1) * v.strides[d] > room) v.sizes[d]--;
-    room -= (v.sizes[d] - 1) * v.strides[d];
+    while ((v.sizes[d] - 1) * v.strides[d] > available) v.sizes[d]--;
+    available -= (v.sizes[d] - 1) * v.strides[d];
   }
   return v;
 }
-static bool meets(const strided *v, window w) {
+static bool overlaps(const strided *v, window w) {
   for (int64_t i = 0; i < v->sizes[0] * v->sizes[1] * v->sizes[2]; i++) {
     int64_t a = i % v->sizes[0], b = i / v->sizes[0] % v->sizes[1];
     int64_t c = i / v->sizes[0] / v->sizes[1];
@@ -177,43 +178,43 @@ static bool meets(const strided *v, window w) {
   return false;
 }
 
-PX_TEST(reads_of_any_strides_are_seen) {
+PX_TEST(overlapping_reads_of_any_strides_are_reported) {
   setting s = set_up();
-  int silent = 0, apart = 0;
+  int silent = 0, disjoint = 0;
   srand(1);
   for (int n = 0; n < 2000; n++) {
     strided v = random_view();
     window w = random_window();
     PX_SCOPED(px_tensor) read = NULL;
     PX_SCOPED(px_tensor) sum = NULL;
-    PX_SCOPED(px_tensor) written = look(s.matrix, w);
+    PX_SCOPED(px_tensor) written = view_of(s.matrix, w);
     OK(px_as_strided(&read, s.matrix, v.sizes, 3, v.strides, 3, &v.first));
     px_race_clear();
     OK(px_device_synchronize(0));
     OK(px_sum_all(&sum, read, PX_DTYPE_NONE));
     fill_on(s.streams[1], written);
-    if (meets(&v, w)) CHECK(px_race_count() > 0);
-    apart += !meets(&v, w), silent += px_race_count() == 0;
+    if (overlaps(&v, w)) CHECK(px_race_count() > 0);
+    disjoint += !overlaps(&v, w), silent += px_race_count() == 0;
   }
-  CHECK(silent > apart / 3);
+  CHECK(silent > disjoint / 3);
   tear_down(&s);
 }
 
-PX_TEST(a_column_does_not_hide_an_earlier_write_beside_it) {
+PX_TEST(a_write_to_a_column_does_not_hide_earlier_writes_to_others) {
   setting s = set_up();
   window all = {0, 1, 8, 0, 1, 8}, column = {0, 1, 8, 2, 1, 1}, other = {0, 1, 8, 5, 1, 1};
-  PX_SCOPED(px_tensor) whole = look(s.matrix, all);
-  PX_SCOPED(px_tensor) part = look(s.matrix, column);
-  PX_SCOPED(px_tensor) beside = look(s.matrix, other);
+  PX_SCOPED(px_tensor) whole = view_of(s.matrix, all);
+  PX_SCOPED(px_tensor) part = view_of(s.matrix, column);
+  PX_SCOPED(px_tensor) neighbour = view_of(s.matrix, other);
   px_race_clear();
   fill_on(s.streams[0], whole);
   fill_on(s.streams[0], part);
-  fill_on(s.streams[1], beside);
+  fill_on(s.streams[1], neighbour);
   CHECK(px_race_count() > 0);
   tear_down(&s);
 }
 
-// ---- graphs: a replay counts as what it reads and writes
+// ---- graphs: a replay has the accesses of its captured work
 
 static px_graph *doubled(const setting *s, px_tensor *t) {
   px_graph *graph;
@@ -225,13 +226,13 @@ static px_graph *doubled(const setting *s, px_tensor *t) {
   return graph;
 }
 
-PX_TEST(a_replay_races_with_what_it_is_not_ordered_with) {
+PX_TEST(an_unordered_replay_races) {
   setting s = set_up();
   px_race_clear();
   OK(px_device_synchronize(0));
   PX_SCOPED(px_graph) graph = doubled(&s, s.matrix);
   CHECK_EQ(px_race_count(), 0);
-  fill_on(s.streams[1], s.matrix);  // what was captured has not run
+  fill_on(s.streams[1], s.matrix);  // captured work has not run
   CHECK_EQ(px_race_count(), 0);
   OK(px_stream_set_current(s.streams[0]));
   OK(px_graph_replay(graph));
@@ -242,14 +243,14 @@ PX_TEST(a_replay_races_with_what_it_is_not_ordered_with) {
   OK(px_graph_replay(graph));
   OK(px_graph_replay(graph));
   OK(px_stream_set_current(s.streams[1]));
-  OK(px_graph_replay(graph));  // replays of one graph follow each other
+  OK(px_graph_replay(graph));  // replays of one graph are ordered
   CHECK_EQ(px_race_count(), 0);
   fill_on(s.streams[0], s.matrix);
   CHECK(px_race_count() > 0);
   tear_down(&s);
 }
 
-PX_TEST(work_of_one_capture_races_within_it) {
+PX_TEST(unordered_work_within_a_capture_races) {
   setting s = set_up();
   PX_SCOPED(px_graph) graph = NULL;
   OK(px_device_synchronize(0));
