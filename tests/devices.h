@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulated devices. Each test is a process, so the environment is set before its first call that
-// needs a device.
+// Simulated devices. Each test is a process, so it sets the environment before its first device
+// call.
 #pragma once
 #include "phlox/phlox.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Programs outside the tree, in C and in C++, built with pkg-config against an installed Phlox, run, and no header has a warning for them;
-# CMake finds the package in the versions that fit; the wheel holds all that `import phlox` needs.
+# Tests installed Phlox from outside the tree: C and C++ programs build with pkg-config and run. Headers compile without warnings. CMake finds
+# compatible versions only. The wheel is sufficient for `import phlox`.
 set -eu
 cd "$(dirname "$0")/.."
 tree=$PWD
@@ -14,10 +14,10 @@ export PKG_CONFIG_PATH="$place/usr/lib/pkgconfig"
 gcc -std=c11 -Wall -Werror hello.c $(pkg-config --cflags --libs phlox) -o hello
 said=$(LD_LIBRARY_PATH="$place/usr/lib" PHLOX_SIM_DEVICES=1 ./hello)
 echo "$said" | grep -q "device='cuda:0'" || { echo "hello said: $said"; exit 1; }
-# Each header by itself, in the languages that include it.
+# Each header compiles by itself, in C and in C++.
 flags="-Wall -Wextra -Wconversion -Wshadow -pedantic -Werror $(pkg-config --cflags phlox)"
 for header in "$place"/usr/include/phlox/*.h "$place"/usr/include/phlox/ops/*.h; do
-  printf '#include <%s>\ntypedef int something;\n' "${header#"$place"/usr/include/}" >alone.c # some hold macros alone
+  printf '#include <%s>\ntypedef int something;\n' "${header#"$place"/usr/include/}" >alone.c # some headers define macros only
   for language in 'gcc -x c -std=c99' 'gcc -x c -std=c11' 'g++ -x c++ -std=c++11' 'g++ -x c++ -std=c++17' 'clang++ -x c++ -std=c++17'; do
     command -v "${language%% *}" >/dev/null || continue
     $language $flags -fsyntax-only alone.c
@@ -46,7 +46,7 @@ for compiler in g++ clang++; do
   LD_LIBRARY_PATH="$place/usr/lib" ./hello_cc
 done
 if command -v cmake >/dev/null; then
-  lists() { # lists VERSION: a project that asks for it
+  lists() { # lists VERSION: a CMake project requiring it
     cat >CMakeLists.txt <<END
 cmake_minimum_required(VERSION 3.13)
 project(hello C)
@@ -67,7 +67,7 @@ END
   cmake --build "build-$version" >/dev/null
   PHLOX_SIM_DEVICES=1 "build-$version/hello" >/dev/null
 fi
-# What pip would install, unpacked by hand: a venv need not be there.
+# Unpacks the wheel by hand: venv may be missing.
 "${PYTHON:-python3}" - "$tree" "$place" <<'END'
 import glob, os, sys, zipfile
 tree, place = sys.argv[1:]
@@ -78,7 +78,7 @@ zipfile.ZipFile(os.path.join(place, wheel.build_wheel(place))).extractall(place 
 END
 said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "${PYTHON:-python3}" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
 echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || { echo "the wheel said: $said"; exit 1; }
-# torchrun, as the command that pip makes of the wheel's entry.
+# torchrun: the command pip installs for the wheel's entry point.
 cat >"$place/command.py" <<'END'
 import sys
 from importlib.metadata import entry_points
@@ -88,9 +88,9 @@ sys.exit(command.load()())
 END
 said=$(cd "$place" && PYTHONPATH=site "${PYTHON:-python3}" command.py --nproc-per-node=2 --no-python sh -c 'echo rank $RANK of $WORLD_SIZE')
 echo "$said" | grep -q "rank 1 of 2" || { echo "torchrun said: $said"; exit 1; }
-# In a tree that was built, another Python gets an extension of its own.
+# In a built tree, another Python builds its own extension.
 cd "$tree"
-stamp=${O:-build}/ext/abi
+stamp=${O:-build}/python/ext/abi
 cp -p "$stamp" "$place/abi"
 printf '#!/bin/sh\necho "%s cpython-of-another-kind"\n' "$(cut -d' ' -f1 "$stamp")" >"$place/python"
 chmod +x "$place/python"

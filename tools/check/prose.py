@@ -7,6 +7,7 @@
 
 Sentences of four words and more count. The figures are relative words (which, that, where ...) per 100 words, "what" per 1,000 words, the
 percentage of sentences that begin with such a word, and commas a sentence."""
+import ast
 import collections
 import pathlib
 import re
@@ -41,13 +42,18 @@ def comments(text, marker):
     return runs
 
 
+def docstrings(text):
+    nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [found for node in ast.walk(ast.parse(text)) if isinstance(node, nodes) and (found := ast.get_docstring(node))]
+
+
 def paragraphs(path):
     text = path.read_text(errors="replace")
     if path.suffix == ".md": return page(text)
     if path.suffix in SLASHES: return comments(text, "//") + re.findall(r"/\*(.*?)\*/", text, flags=re.S)
     found = comments(text, "#")
     if path.suffix in (".op", ".layer", ".optim"): found += re.findall(r"^  doc +(.*(?:\n {9,}.*)*)", text, flags=re.M)
-    if path.suffix == ".py": found += re.findall(r'^[ \t]*[rR]?"""(.*?)"""', text, flags=re.S | re.M)
+    if path.suffix == ".py": found += docstrings(text)
     return found
 
 

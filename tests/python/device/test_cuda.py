@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda on simulated devices: device selection, streams, events, memory, random numbers, errors."""
+"""torch.cuda on simulated devices: device selection, streams, events and memory. Random numbers, and errors."""
 import os
 import re
 os.environ.setdefault("PHLOX_SIM_DEVICES", "3")

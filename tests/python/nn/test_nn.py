@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn: modules and containers, registration, repr, hooks, copies, pickles, losses."""
+"""torch.nn: modules and containers, hooks, copies and losses."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.fft: values compared with NumPy's, lengths, strides, dtypes, error texts, gradients, and the error for a missing FFTW."""
+"""torch.fft, compared with NumPy: values, dtypes and error texts. Gradients, and the error for a missing FFTW."""
 import itertools
 import os
 import subprocess

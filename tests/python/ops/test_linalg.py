@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.linalg: values, layouts, batches, error texts, gradients, and the error for a missing LAPACK."""
+"""torch.linalg: values, layouts and gradients. Error texts, among them for a missing LAPACK."""
 import math
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops along a dimension: searchsorted, isin, diff, trapezoid, take_along_dim, norms."""
+"""Ops along a dimension, such as searchsorted and diff."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 

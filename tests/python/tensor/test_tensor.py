@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in Python: identity, attributes, arithmetic, indexing, construction, conversion, pickling."""
+"""Tensors in Python: construction, attributes, indexing, arithmetic and pickling."""
 import array
 import copy
 import gc
