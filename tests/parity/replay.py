@@ -408,13 +408,23 @@ def page(ops):
                         + (f"`{short(text, 200)}`" if len(text) <= 200 else f"sample {number}") + f" | {why.get(op, '')} |")
     return f"""# Parity with PyTorch
 
-`make parity TORCH=PYTHON` writes this page. PYTHON, which has PyTorch, makes samples from PyTorch's tables of ops and modules, and what it makes of
-them; Phlox replays them on the CPU and on simulated devices, without PyTorch (`DEVICES=cuda`: on a GPU; what differs from the CPU's outcome there is right if
-the PyTorch of `BESIDE=PYTHON` gives it on that GPU: [parity-cuda.md](parity-cuda.md) is such a page). An outcome is right if an error has the class and
-the text, and a result the structure, dtype, shape, strides (gradients: without strides) and values, within the tolerance that `tests/parity/replay.py`
-says for its dtype. Derivatives that PyTorch lacks are not compared. Where PyTorch's numbers of a short dtype left its range on the way (infinite, NaN), what it computes in float64 is right too. Draws are compared in their mean, memory that nobody wrote in its form, faults of kernels that a device tells of later without their class. On devices statistics of halves may be float32, as PyTorch's are there, `tensor_split` has its places from the CPU, and a buffer of a sample that cannot be resized says nothing. An op is *right* if all outcomes are, on each device, *partly*
-or *wrong* if some or none are, and *missing* if there is no such name. Numbers that are complex are counted apart.
-`PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op. [array-api.md](array-api.md) has the tests of the array API standard.
+`tests/parity/run.sh TORCH` writes this page. TORCH is a Python with PyTorch. It makes samples from PyTorch's test tables of ops and modules and
+records PyTorch's outcomes. Phlox replays them without PyTorch on the CPU and on simulated devices. `BESIDE=PYTHON tests/parity/run.sh TORCH cuda`
+replays them on a GPU ([parity-cuda.md](parity-cuda.md)). Outcomes different from the CPU's are right there if the PyTorch of PYTHON returns them on
+that GPU.
+
+An error is right if it has PyTorch's class and text. A result is right if it has PyTorch's structure, dtype, shape, strides (except gradients) and
+values, within the tolerance of its dtype in `tests/parity/replay.py`. Exceptions:
+
+- Derivatives missing in PyTorch are not compared.
+- If PyTorch's result overflows a short dtype on the way (inf, NaN), its float64 result is right too.
+- Random draws are compared by their mean, uninitialised memory by its form, and kernel faults reported later by a device without their class.
+- On devices statistics of float16 and bfloat16 may be float32 as in PyTorch. `tensor_split` gets its indices on the CPU. A sample's buffer
+  that cannot be resized is ignored.
+
+An op is *right* if all its outcomes are right on each device, *partly* right or *wrong* if some or none are, and *missing* if the name does not
+exist. Outcomes with complex numbers are counted separately. `PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all
+failures of an op. [array-api.md](array-api.md) has the tests of the array API standard.
 
 {head}.
 
@@ -423,7 +433,7 @@ or *wrong* if some or none are, and *missing* if there is no such name. Numbers 
 """ + "".join(f"| {name} | {right} | {total} |\n" for name, (right, total) in counts.items()) + f"""
 ## Not right
 
-| op | | outcomes | forms that fail | what is wrong with the shortest one | the call | why |
+| op | | right outcomes | failing forms | shortest failure | call | reason |
 |---|---|---|---|---|---|---|
 """ + "\n".join(rows) + f"\n\n## Right\n\n{names('right')}\n\n## Missing\n\n" + (
         "".join(f"- `{op}`: {why.get(op, '')}\n" for op, row in sorted(ops.items()) if state(row) == "missing") or "None.\n")
