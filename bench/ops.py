@@ -113,14 +113,14 @@ few, many, deep7, deep3 = R(64, 256, 1, 1), R(1024, 256, 1, 1), R(64, 1, 7, 7), 
 KERNELS = {"float32 product, 2048": ("a @ b", "a @ b"), "float64 product, 1024": ("d @ d", "d @ d"), "matrix and vector, 4096": ("m @ v", "m @ v"),
            "bfloat16 product, 512": ("brief @ brief", None), "float16 product, 512": ("half @ half", None), "int64 product, 512": ("long @ long", "long @ long"),
            "int32 product, 512": ("whole @ whole", "whole @ whole"), "int8 product, 512": ("octet @ octet", None),
-           "sort of a million floats, values": ("torch.msort(x)", "np.sort(x)"), "the same, and places": ("x.sort()", None),
+           "sort of a million floats, values": ("torch.msort(x)", "np.sort(x)"), "the same, with indices": ("x.sort()", None),
            "x.abs() ** y, a million": ("size ** y", "size ** y"), "exp, a million": ("x.exp()", "np.exp(x)"), "exp of float64": ("wide.exp()", "np.exp(wide)"),
            "3x3, 8 x 64 x 56 x 56": ("F.conv2d(c, w, padding=1)", None), "the same, channels_last": ("F.conv2d(last, w, padding=1)", None),
            "3x3, 8 x 128 x 28 x 28": ("F.conv2d(c2, w2, padding=1)", None), "3x3, 8 x 256 x 14 x 14": ("F.conv2d(c3, w3, padding=1)", None),
            "1x1, 8 x 256 x 56 x 56 to 64": ("F.conv2d(c4, few)", "few @ c4"),
            "1x1, 8 x 256 x 14 x 14 to 1024": ("F.conv2d(c3, many)", "many @ c3"),
-           "7x7 of each channel, 8 x 64 x 56 x 56": ("F.conv2d(c, deep7, padding=3, groups=64)", None),
-           "3x3 of each channel": ("F.conv2d(c, deep3, padding=1, groups=64)", None), "softmax, 1000 x 1000": ("lines.softmax(1)", None),
+           "7x7 depthwise, 8 x 64 x 56 x 56": ("F.conv2d(c, deep7, padding=3, groups=64)", None),
+           "3x3 depthwise": ("F.conv2d(c, deep3, padding=1, groups=64)", None), "softmax, 1000 x 1000": ("lines.softmax(1)", None),
            "attention, 4 x 8 x 256 x 64": ("F.scaled_dot_product_attention(q, q, q)", None)}
 GOAL = 0.95
 RANDOM = "rand", "multinomial"  # rows without an error

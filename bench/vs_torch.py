@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phlox and PyTorch on the same GPU in the same run: `make bench-cuda`, or `python3 bench/vs_torch.py` after it.
+"""Phlox and PyTorch on the same GPU in the same run: `python3 bench/vs_torch.py` (build with `make bench` for the lower bounds).
 
 Prints for each row both figures, their ratio, the goal, the fraction of the lower bound reached (the driver's time for a launch, copy
 or context, measured here), and each library's error relative to float64. Also writes them as JSON. Arguments select rows by parts of

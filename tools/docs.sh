@@ -1,20 +1,38 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Generates parts of the documentation: HACKING's table of environment variables, from include/phlox/tables/env.def, between its marker comments.
-# --check writes nothing and fails if the table is out of date.
+# Prints the reference page of the environment variables, from include/phlox/tables/env.def and env_cluster.def. `make docs` writes it to build/docs/environment.md.
 set -eu
 cd "$(dirname "$0")/.."
-page=HACKING.md
-made=$(mktemp)
-trap 'rm -f "$made"' EXIT
+cat <<'EOF'
+# Environment variables
 
+A variable is read when it is first needed, so a program may set it after its start. Variables of devices are read when type `cuda` is initialised, those of
+the simulator when its first device is opened. Types:
+
+| type | values |
+|---|---|
+| flag | `1`, `true`, `yes`, `on`, `0`, `false`, `no` or `off`, in any case |
+| int | an integer in the given range |
+| bytes | an integer in the given range, with suffix K, M or G |
+| choice | one of the given words |
+| folder | an existing folder |
+| text | any text |
+
+An empty value of a variable with a default counts as unset. An invalid value is an error of the first call that needs it: it fails with `PX_VALUE` and names the allowed
+values. Functions that cannot fail (`px_device_count`, `px_num_threads`) use the default until then. An unknown name that begins with `PHLOX_` causes one
+warning, with the nearest known name.
+
+| variable | type | allowed | default | meaning |
+|---|---|---|---|---|
+EOF
 awk '
   function quoted(text) { return text == "" ? "" : "`" text "`" }
-  function row(line,  part, head, allowed) {
-    sub(/^PX_ENV\(/, "", line)
-    sub(/"\)$/, "", line)
-    if (split(line, part, /, "|", "/) != 4 || split(part[1], head, /, /) != 2) {
-      print "include/phlox/tables/env.def: cannot read: " line >"/dev/stderr"
+  /^PX_ENV/ {
+    row = $0
+    sub(/^PX_ENV\(/, "", row)
+    sub(/"\)$/, "", row)
+    if (split(row, part, /, "|", "/) != 4 || split(part[1], head, /, /) != 2) {
+      print FILENAME ":" FNR ": cannot read: " $0 >"/dev/stderr"
       exit 1
     }
     sub(/"$/, "", part[2])
@@ -22,23 +40,4 @@ awk '
     gsub(/\|/, ", ", allowed)
     sub(/\.\./, " to ", allowed)
     print "| `" head[1] "` | " head[2] " | " allowed " | " quoted(part[2]) " | " part[4] " |"
-  }
-  FILENAME ~ /\.def$/ { if (/^PX_ENV/) rows[++count] = $0; next }
-  /^<!-- env: begin/ {
-    print "<!-- env: begin (written by tools/docs.sh from include/phlox/tables/env.def) -->"
-    print "| variable | type | allowed | default | what it does |"
-    print "|---|---|---|---|---|"
-    for (i = 1; i <= count; i++) row(rows[i])
-    inside = found = 1
-  }
-  /^<!-- env: end/ { inside = 0 }
-  !inside { print }
-  END { if (!found) { print "HACKING.md has no marker <!-- env: begin -->" >"/dev/stderr"; exit 1 } }
-' include/phlox/tables/env.def include/phlox/tables/env_cluster.def "$page" >"$made"
-
-cmp -s "$made" "$page" && exit 0
-if [ "${1:-}" = --check ]; then
-  echo "$page: the table of environment variables is out of date: run make docs"
-  exit 1
-fi
-cat "$made" >"$page"
+  }' include/phlox/tables/env.def include/phlox/tables/env_cluster.def

@@ -268,7 +268,8 @@ PX_CALL px_env_read(const char *name, void *out);
 
 // Fault points: places where tests inject failures. px_fault_arm makes the nth passage (from 1) of
 // a point fail, once, or from then on; nth 0 disarms it. Points: "alloc" "device.alloc"
-// "host.alloc" "launch" "copy" "stream" "event" "file" "thread" "collective". PX_KEY for others.
+// "host.alloc" "launch" "kernel" "copy" "stream" "event" "file" "thread" "collective" "interrupt"
+// "graph" "map". PX_KEY for others.
 PX_CALL px_fault_arm(const char *point, int64_t nth, bool from_then_on);
 // Returns the number of passages since the point was last armed.
 PX_API int64_t px_fault_seen(const char *point);

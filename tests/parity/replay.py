@@ -408,7 +408,7 @@ def page(ops):
                         + (f"`{short(text, 200)}`" if len(text) <= 200 else f"sample {number}") + f" | {why.get(op, '')} |")
     return f"""# Parity with PyTorch
 
-`make parity TORCH=PYTHON` writes this page. PYTHON has PyTorch; it makes samples from PyTorch's tables of ops and modules and records PyTorch's outcomes.
+`tests/parity/run.sh PYTHON` writes this page. PYTHON has PyTorch; it makes samples from PyTorch's tables of ops and modules and records PyTorch's outcomes.
 Phlox replays them on the CPU and on simulated devices, without PyTorch. `DEVICES=cuda` replays on a GPU: an outcome that differs from the CPU's is right if
 the PyTorch of `BESIDE=PYTHON` has it on that GPU ([parity-cuda.md](parity-cuda.md) is such a page). An outcome is right if an error has the same class and
 text, and a result the same structure, dtype, shape, strides (except for gradients) and values, within the tolerance of its dtype in `tests/parity/replay.py`.
