@@ -199,7 +199,7 @@ void og_write_page(FILE *to, const og_op *op) {
 void og_write_samples(FILE *to, const og_op *op) {
   double low = -2, high = 2;
   if (op->domain.text && sscanf(op->domain.text, "%lf %lf", &low, &high) != 2)
-    og_die(op->domain.place, "domain of %s wants two numbers", op->name);
+    og_die(op->domain.place, "domain of %s requires two numbers", op->name);
   for (int i = 0; i < op->sample_count; i++)
     fprintf(to, "PX_SAMPLE(\"%s\", %s, %g, %g)\n", op->name, og_quote(op->samples[i].text), low,
             high);
@@ -210,7 +210,7 @@ void og_write_samples(FILE *to, const og_op *op) {
       const char *one =
           p->type == OG_TENSOR ? (op->mask_params >> i & 1 ? "b(2,3)" : "f(2,3)") : NULL;
       if (p->type != OG_TENSOR && !p->fallback)
-        og_die(op->place, "op %s wants a sample for '%s'", op->name, p->name);
+        og_die(op->place, "op %s requires a sample for '%s'", op->name, p->name);
       if (one) args = og_format("%s%s%s", args, *args ? " " : "", one);
     }
     fprintf(to, "PX_SAMPLE(\"%s\", %s, %g, %g)\n", op->name, og_quote(args), low, high);

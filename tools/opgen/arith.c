@@ -47,7 +47,7 @@ static const char *binary(const og_node *n, og_language in) {
     if (!strcmp(n->text, "**")) return og_format("pow(%s, %s)", a, b);
   }
   if (in == OG_HOST && !strcmp(n->text, "%")) return og_format("fmod(%s, %s)", a, b);
-  og_die(n->place, "'%s' has no place here", n->text);
+  og_die(n->place, "'%s' is not allowed here", n->text);
 }
 
 static const char *logic(const og_node *n, og_language in) {
@@ -94,7 +94,7 @@ const char *og_arith(const og_node *n, og_language in) {
     default:
       break;
   }
-  og_die(n->place, "'%s' has no place here", n->text);
+  og_die(n->place, "'%s' is not allowed here", n->text);
 }
 
 const char *og_arith_test(const og_node *n, og_language in) { return condition(n, in); }
@@ -134,7 +134,7 @@ void og_write_check(FILE *to, const og_check *c, const og_param *params, int cou
   for (const char *at = c->text; *at;) {
     if (*at == '{') {
       const char *end = strchr(at, '}');
-      if (!end) og_die(c->place, "a '{' without '}' in \"%s\"", c->text);
+      if (!end) og_die(c->place, "unmatched '{' in \"%s\"", c->text);
       const char *name = og_copy(at + 1, (size_t)(end - at - 1));
       int i = og_param_named(params, count, name);
       bool whole = i >= 0 && params[i].type == OG_INT;

@@ -158,7 +158,7 @@ bool og_has_checks(const og_op *op) { return device_check(op) > 0; }
 void og_write_checks(FILE *to, const og_op *op) {
   int early = device_check(op);
   if (early < op->check_count && !op->made_count)
-    og_die(op->checks[early].place, "check device of %s, which has no result line", op->name);
+    og_die(op->checks[early].place, "check device of %s requires a result line", op->name);
   if (early == 0) return;
   fprintf(to,
           "static px_status check_%s(const px_call *call) {\n  const px_value *a = call->args;\n",

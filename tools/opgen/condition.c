@@ -12,7 +12,7 @@ static bool is_number(og_type type) {
 
 static og_value number_of(const og_node *n, og_naming naming, void *context) {
   og_value v = og_number(n, naming, context);
-  if (!is_number(v.type)) og_die(n->place, "'%s' is no number here", n->text);
+  if (!is_number(v.type)) og_die(n->place, "'%s' is not a number", n->text);
   return v;
 }
 
@@ -22,7 +22,7 @@ static og_value whole_arithmetic(const og_node *n, const char *a, const char *b)
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     if (!strcmp(n->text, functions[i][0]))
       return plain(OG_INT, og_format("px__%s(%s, %s)", functions[i][1], a, b));
-  og_die(n->place, "'%s' has no meaning for whole numbers", n->text);
+  og_die(n->place, "'%s' is not defined for integers", n->text);
 }
 
 static og_value arithmetic(const og_node *n, og_naming naming, void *context) {
@@ -32,7 +32,7 @@ static og_value arithmetic(const og_node *n, og_naming naming, void *context) {
   if (!strcmp(n->text, "**")) return plain(OG_FLOAT, og_format("pow(%s, %s)", a.c, b.c));
   if (!strcmp(n->text, "/")) return plain(OG_FLOAT, og_format("((double)%s / %s)", a.c, b.c));
   if (!real) return whole_arithmetic(n, a.c, b.c);
-  if (n->text[1] || *n->text == '%') og_die(n->place, "'%s' is for whole numbers alone", n->text);
+  if (n->text[1] || *n->text == '%') og_die(n->place, "'%s' requires integers", n->text);
   return plain(OG_FLOAT, og_format("(%s %s %s)", a.c, n->text, b.c));
 }
 
@@ -40,7 +40,7 @@ static og_value arithmetic(const og_node *n, og_naming naming, void *context) {
 static og_value absence(const og_node *n, og_naming naming, void *context) {
   const og_node *none = n->items[1];
   if (none->kind != OG_CONSTANT || strcmp(none->text, "None"))
-    og_die(n->place, "'%s' wants None at its right side", n->text);
+    og_die(n->place, "'%s' requires None on its right side", n->text);
   og_value v = og_number(n->items[0], naming, context);
   const char *absent = v.absent ? v.absent : "false";
   return plain(OG_BOOL, n->text[2] ? og_format("!(%s)", absent) : absent);
@@ -49,7 +49,7 @@ static og_value absence(const og_node *n, og_naming naming, void *context) {
 // What is absent, or no text, is equal to none.
 static og_value text_comparison(const og_node *n, og_value a, og_value b) {
   const char *no = !strcmp(n->text, "==") ? "" : "!", *text = a.worded ? a.text : a.c;
-  if (*n->text != '=' && *n->text != '!') og_die(n->place, "texts are equal or not, no more");
+  if (*n->text != '=' && *n->text != '!') og_die(n->place, "strings support == and != only");
   const char *given = a.worded   ? og_format("%s && ", a.worded)
                       : a.absent ? og_format("!(%s) && ", a.absent)
                                  : "";
@@ -61,10 +61,10 @@ static og_value comparison(const og_node *n, og_naming naming, void *context) {
   og_value a = og_number(n->items[0], naming, context);
   og_value b = og_number(n->items[1], naming, context);
   if (b.type == OG_TEXT && (a.type == OG_TEXT || a.worded)) return text_comparison(n, a, b);
-  if (!is_number(b.type)) og_die(n->place, "'%s' compares a number with none", n->text);
+  if (!is_number(b.type)) og_die(n->place, "'%s' compares a number with a non-number", n->text);
   if (a.type == OG_INTS)  // all of them
     return plain(OG_BOOL, og_format("px__all(%s, %s, \"%s\", %s)", a.c, a.n, n->text, b.c));
-  if (!is_number(a.type)) og_die(n->place, "'%s' compares a number with none", n->text);
+  if (!is_number(a.type)) og_die(n->place, "'%s' compares a number with a non-number", n->text);
   return plain(OG_BOOL, og_format("(%s %s %s)", a.c, n->text, b.c));
 }
 
@@ -90,7 +90,7 @@ static og_value choice(const og_node *n, og_naming naming, void *context) {
 // worded(x): whether a word stands where numbers could. list(x): the numbers as a list, of one.
 static og_value function(const og_node *n, og_naming naming, void *context) {
   if (strcmp(n->text, "worded") && strcmp(n->text, "list")) return naming(n, context);
-  if (n->count != 1) og_die(n->place, "%s() wants one argument", n->text);
+  if (n->count != 1) og_die(n->place, "%s() takes one argument", n->text);
   og_value v = og_number(n->items[0], naming, context);
   if (!strcmp(n->text, "worded") && v.worded) return plain(OG_BOOL, v.worded);
   if (!strcmp(n->text, "list") && v.type == OG_INTS) return v.n ? v : plain(OG_INTS, v.c);
@@ -130,13 +130,13 @@ og_value og_number(const og_node *n, og_naming naming, void *context) {
     case OG_CALL:
       return function(n, naming, context);
     default:
-      og_die(n->place, "'%s' has no place among numbers", n->text);
+      og_die(n->place, "'%s' is not a number", n->text);
   }
 }
 
 const char *og_whole_number(const og_node *n, og_naming naming, void *context) {
   og_value v = og_number(n, naming, context);
-  if (v.type != OG_INT && v.type != OG_BOOL) og_die(n->place, "'%s' is no whole number", n->text);
+  if (v.type != OG_INT && v.type != OG_BOOL) og_die(n->place, "'%s' is not an integer", n->text);
   return v.c;
 }
 

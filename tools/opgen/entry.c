@@ -282,7 +282,7 @@ const char *og_argument_text(const og_entry *e, const char *name) {
     if (!strcmp(og.arguments[i].name, name) &&
         neighbours(og.arguments[i].place.file, e->place.file))
       return og.arguments[i].text;
-  og_die(e->place, "nothing says what the argument '%s' of %s is", name, e->name);
+  og_die(e->place, "no description of argument '%s' of %s", name, e->name);
 }
 
 static void begin_entry(reader *r) {

@@ -86,7 +86,7 @@ static og_node *parse_word(lexer *l) {
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
       if (n->count != 1 || n->items[0]->kind != OG_NAME)
-        og_die(l->place, "%s() wants one name in formula `%s`", word, l->text);
+        og_die(l->place, "%s() takes one name in formula `%s`", word, l->text);
       return n;
     }
   return parse_arguments(l, new_node(l, OG_CALL, word));

@@ -271,7 +271,7 @@ static const char *rewrite_word(rewriter *w, const char *at) {
     if (!f) og_die(w->at, "unknown function '%s' in expr of %s", word, w->op->name);
     int count = count_arguments(end);
     if (count != f->count)
-      og_die(w->at, "%s wants %d arguments, not %d, in expr of %s", word, f->count, count,
+      og_die(w->at, "%s takes %d arguments, not %d, in expr of %s", word, f->count, count,
              w->op->name);
     emit_call(w, f);
     return end + 1;
@@ -643,7 +643,7 @@ og_fold og_fold_parse(const og_op *op) {
     if (!found) og_die(op->fold.place, "unknown part '%s' in fold of %s", part, op->name);
   }
   if (!f.identity || !f.combine)
-    og_die(op->fold.place, "fold of %s wants `identity` or `start`, and `combine`", op->name);
+    og_die(op->fold.place, "fold of %s requires `identity` or `start`, and `combine`", op->name);
   return f;
 }
 

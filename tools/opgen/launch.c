@@ -28,11 +28,11 @@ static launch parse(const og_op *op) {
   if (with) x.with = og_formula(og_format("with(%s)", with + 6), f->place);
   for (int i = 0; x.with && i < x.with->count; i++)
     if (!x.with->keys[i] || og_param_find(op, x.with->keys[i]) >= 0)
-      og_die(f->place, "`with` of %s wants NAME = NUMBER, with new names", op->name);
+      og_die(f->place, "`with` of %s requires NAME = NUMBER with new names", op->name);
   if (!op->param_count || op->params[0].type != OG_TENSOR || !op->made_count)
-    og_die(f->place, "cuda of %s, which begins with no tensor, or has no result line", op->name);
+    og_die(f->place, "cuda of %s requires a Tensor as first parameter and a result line", op->name);
   if (og_has_inplace(op) || og_has(op, OG_W_mutates))
-    og_die(f->place, "cuda of %s, which changes a tensor", op->name);
+    og_die(f->place, "cuda of %s: ops that mutate a tensor are not supported", op->name);
   return x;
 }
 
@@ -43,7 +43,7 @@ static const char *operand(const og_op *op, const og_node *n) {
     if (!strcmp(n->text, og_result_name(op, r))) return og_format("args->%s", n->text);
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
   if (i < 0 || op->params[i].type != OG_TENSOR || op->params[i].optional)
-    og_die(n->place, "'%s' in the cuda line of %s is no tensor", n->text, op->name);
+    og_die(n->place, "'%s' in the cuda line of %s is not a tensor", n->text, op->name);
   return og_format("args->%s", n->text);
 }
 
@@ -96,10 +96,10 @@ static elements result_elements(const og_op *op, int r) {
       if (d->kind == OG_NAME && og_param_find(op, d->text) == 0) return (elements){NULL, "void"};
       if (d->kind == OG_NAME && !strcmp(d->text, "int64")) return (elements){"PX_INT64", "int64_t"};
       if (d->kind == OG_NAME && !strcmp(d->text, "bool")) return (elements){"PX_BOOL", "uint8_t"};
-      og_die(d->place, "cuda of %s, whose result has no dtype that is known before", op->name);
+      og_die(d->place, "cuda of %s: the dtype of the result is not static", op->name);
     }
   }
-  og_die(op->place, "a result of %s has no line", op->name);
+  og_die(op->place, "a result of %s has no result line", op->name);
 }
 
 // Whether a condition asks isint64(NAME).
@@ -134,7 +134,8 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
     fprintf(to, "  %s *%s;\n", result_elements(op, r).c, og_result_name(op, r));
   for (int i = 0; i < op->param_count; i++) {
     const og_param *p = &op->params[i];
-    if (p->type == OG_TENSORS) og_die(op->cuda.place, "cuda of %s, which has a list", op->name);
+    if (p->type == OG_TENSORS)
+      og_die(op->cuda.place, "cuda of %s: Tensor[] parameters are not supported", op->name);
     if (p->type == OG_TENSOR) fprintf(to, "  %s *%s;\n", param_elements(op, p->name).c, p->name);
     if (number_type(p)) fprintf(to, "  %s %s;\n", number_type(p), p->name);
   }

@@ -59,7 +59,7 @@ static int read_ports(const og_layer *l, og_port *ports, const char *field, cons
         (og_port){og_copy(word, (size_t)(end - word)), *end == '[' && !numbers ? atoi(end + 1) : 1,
                   word[strlen(word) - 1] == '?', numbers};
     if (port->tensors < 1 || (count > 1 && port[-1].optional && !port->optional))
-      og_die(f->place, "`%s` has no place among the %s of %s", word, field, l->e->name);
+      og_die(f->place, "`%s` is not allowed in the %s of %s", word, field, l->e->name);
   }
   if (og_port_tensors(ports, count) > OG_MAX_INPUTS)
     og_die(f->place, "too many tensors in the %s of %s", field, l->e->name);
@@ -76,13 +76,13 @@ static void read_lets(og_layer *l) {
   for (int i = 0; i < l->e->field_count; i++) {
     const og_field *let = &l->e->fields[i];
     if (strcmp(let->name, "let") && strcmp(let->name, "fixed")) continue;
-    if (l->let_count == OG_MAX_LETS) og_die(let->place, "too many lets of %s", l->e->name);
+    if (l->let_count == OG_MAX_LETS) og_die(let->place, "too many `let` fields of %s", l->e->name);
     l->lets[l->let_count++] = read_named(let, let->text, "=");
   }
   const og_field *f = og_entry_field(l->e, "each");
   char *loops = f ? strdup(f->text) : NULL;
   for (char *loop = loops ? strtok(loops, ",") : NULL; loop; loop = strtok(NULL, ",")) {
-    if (l->each_count == OG_MAX_LOOPS) og_die(f->place, "too many loops of %s", l->e->name);
+    if (l->each_count == OG_MAX_LOOPS) og_die(f->place, "too many `each` loops of %s", l->e->name);
     l->each[l->each_count++] = read_named(f, loop, "<");
   }
 }
@@ -101,7 +101,8 @@ static void read_own(og_layer *l, const og_field *f) {
   if (!*at && own->buffer) {
     int p = og_layer_param(l, own->name);
     if (p < 0 || l->e->params[p].type != OG_TENSOR)
-      og_die(f->place, "buffer %s has no sizes, and %s no such Tensor", own->name, l->e->name);
+      og_die(f->place, "buffer %s has no sizes, and %s has no Tensor of this name", own->name,
+             l->e->name);
     own->given = true;
     return;
   }
@@ -113,7 +114,7 @@ static void read_own(og_layer *l, const og_field *f) {
   at = og_skip(end);
   if (*at != '=') og_die(f->place, "expected `%s [SIZES] = START`", own->name);
   own->start = og_formula_if(at + 1, f->place, &own->condition);
-  if (own->start->kind != OG_CALL) og_die(f->place, "`%s` starts no tensor", at + 1);
+  if (own->start->kind != OG_CALL) og_die(f->place, "`%s` is not an initializer", at + 1);
 }
 
 // `method NAME(PARAMETERS) = FN`. The tensors of the first one are the inputs of the layer.
@@ -125,7 +126,7 @@ static void read_method(og_layer *l, const og_field *f) {
   m->name = og_copy(f->text, (size_t)(end - f->text)), m->place = f->place;
   const char *rest =
       og_skip(og_read_params(end + 1, f->place, m->name, m->params, &m->param_count));
-  if (*rest != '=') og_die(f->place, "method %s names no function", m->name);
+  if (*rest != '=') og_die(f->place, "method %s has no function", m->name);
   m->run = og_trimmed(rest + 1, rest + strlen(rest));
 }
 static void read_methods(og_layer *l) {
@@ -341,7 +342,8 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
 static void write_typed(FILE *to, const og_layer *l) {
   const char *typed = og_layer_text(l, "typed"), *colon = typed ? strstr(typed, " : ") : NULL;
   if (!typed) return;
-  if (!colon) og_die(og_entry_field(l->e, "typed")->place, "typed of %s lacks a text", l->e->name);
+  if (!colon)
+    og_die(og_entry_field(l->e, "typed")->place, "typed of %s requires a text", l->e->name);
   fprintf(to, "     .typed = %s, .typed_text = %s,\n", og_quote(og_trimmed(typed, colon)),
           colon + 3);
 }

@@ -53,7 +53,7 @@ void og_write_layer_views(FILE *to, og_layer *const *layers, int count) {
       int at = 0;
       while (at < n && strcmp(written[at].function, function)) at++;
       if (at < n && strcmp(written[at].members, members))
-        og_die(layers[i]->e->place, "%s() takes other inputs elsewhere", function);
+        og_die(layers[i]->e->place, "%s() has other inputs in another layer", function);
       if (at < n) continue;
       written[n].function = function, written[n++].members = members;
       fprintf(to,

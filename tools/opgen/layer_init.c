@@ -88,7 +88,7 @@ static const char *as_value(context *x, const og_node *n, const og_param *p) {
   if (p->type == OG_INTS && v.type == OG_INTS)
     return n->kind == OG_NAME ? n->text : og_format("PX_IS(%s, %s)", v.c, v.n);
   if (v.type == OG_INTS || v.type == OG_TENSOR || (p->type == OG_TEXT) != (v.type == OG_TEXT))
-    og_die(n->place, "'%s' cannot be that in layer %s", p->name, x->l->e->name);
+    og_die(n->place, "'%s' has another type in layer %s", p->name, x->l->e->name);
   return og_format("%s(%s)", make, v.c);
 }
 
@@ -130,7 +130,7 @@ static const char *start_of(context *x, const og_own *own) {
   size_t i = 0, count = sizeof starts / sizeof *starts;
   while (i < count && strcmp(starts[i].name, n->text)) i++;
   if (i == count || starts[i].count != n->count)
-    og_die(own->place, "`%s` with %d arguments starts no tensor", n->text, n->count);
+    og_die(own->place, "`%s` with %d arguments is not an initializer", n->text, n->count);
   const char *made = "";
   for (const char *at = starts[i].c; *at; at++)
     if (*at != '$')
@@ -148,7 +148,7 @@ static void write_sizes(context *x, const og_own *own) {
     const og_node *n = own->sizes->items[i];
     og_value v = og_number(n->kind == OG_SPREAD ? n->items[0] : n, name_of, x);
     if ((v.type == OG_INTS) != (n->kind == OG_SPREAD))
-      og_die(n->place, "a size of %s is no number, or `*` stands at no list", own->name);
+      og_die(n->place, "a size of %s is not a number, or `*` is not followed by a list", own->name);
     if (n->kind == OG_SPREAD)
       fprintf(x->to, "    for (int i = 0; i < %s; i++) sizes[ndim++] = %s[i];\n", v.n, v.c);
     else
@@ -171,11 +171,11 @@ static const char *name_arguments(const context *x, const og_own *own) {
       continue;
     }
     const char *end = strchr(at, '}'), *colon = strchr(at, ':');
-    if (!end) og_die(own->place, "a '{' without '}' in %s", own->name);
+    if (!end) og_die(own->place, "unmatched '{' in %s", own->name);
     bool text = colon && colon < end;
     const char *name = og_trimmed(at + 1, text ? colon : end);
     if (!named(x->l->each, x->l->each_count, name))
-      og_die(own->place, "'%s' in %s is no number of `each`", name, own->name);
+      og_die(own->place, "'%s' in %s is not a number of `each`", name, own->name);
     const char *word = text ? og_quote(og_trimmed(colon + 1, end)) : NULL;
     format = og_format("%s%%%s", format, text ? "s" : "d");
     arguments = og_format(text ? "%s, %s ? %s : \"\"" : "%s, (int)%s", arguments, name, word);
@@ -203,7 +203,7 @@ static void write_each(context *x) {
   fprintf(x->to, "%schar name[PX__TEXT];\n", indent);
   for (int i = 0; i < x->l->own_count; i++) {
     const og_own *own = &x->l->own[i];
-    if (!own->each || own->buffer) og_die(own->place, "%s is none of each", own->name);
+    if (!own->each || own->buffer) og_die(own->place, "%s is not indexed by `each`", own->name);
     fprintf(x->to, "%spx_tensor *own_%s = NULL;\n", indent, own->id);
     fprintf(x->to, "%ssnprintf(name, sizeof name, %s);\n", indent, name_arguments(x, own));
     fprintf(x->to, "%sif (px__wanted(self, name, %s)) {\n", indent,
@@ -268,7 +268,7 @@ static const og_entry *kind_of(const og_node *call) {
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "layer") && !strcmp(og.entries[i]->name, call->text))
       return og.entries[i];
-  og_die(call->place, "there is no layer %s", call->text);
+  og_die(call->place, "unknown layer %s", call->text);
 }
 // By position, or by name; NULL: not given.
 static const og_node *argument_of(const og_node *call, int position, const char *name) {
@@ -350,7 +350,7 @@ static void read_lists_again(context *x, const og_node *const *nodes, int count)
 static void write_fixed(context *x, const og_named *let) {
   og_value v = og_number(let->value, name_of, x);
   if (v.type != OG_TEXT && v.type != OG_INT && v.type != OG_BOOL)
-    og_die(let->value->place, "'%s' of layer %s is no text and no whole number", let->name,
+    og_die(let->value->place, "'%s' of layer %s is neither a string nor an integer", let->name,
            x->l->e->name);
   fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s(%s)));\n", let->name,
           og_types[v.type].make, v.c);

@@ -62,7 +62,7 @@ void og_write_layer_samples(FILE *to, const og_layer *l) {
 static const char *python_tensor(const og_layer *l, const char *text) {
   const char *open = strchr(text, '('), *limit = strchr(text, ';');
   const char *close = open ? strchr(open, ')') : NULL;
-  if (!close) og_die(l->e->place, "the sample `%s` of %s is no tensor", text, l->e->name);
+  if (!close) og_die(l->e->place, "the sample `%s` of %s is not a tensor", text, l->e->name);
   char *sizes = og_copy(open + 1, (size_t)((limit ? limit : close) - open - 1));
   const char *spaced = "";
   for (const char *at = sizes; *at; at++)
@@ -80,7 +80,7 @@ static const char *python_tensor(const og_layer *l, const char *text) {
     case 'i':
       return og_format("torch.randint(%d, (%s%s))", atoi(limit + 1), spaced, lone ? "," : "");
     default:
-      og_die(l->e->place, "the sample `%s` of %s is no tensor", text, l->e->name);
+      og_die(l->e->place, "the sample `%s` of %s is not a tensor", text, l->e->name);
   }
 }
 

@@ -30,7 +30,7 @@ static const char *with_default(const char *schema, const char *given, const og_
   const char *equals = strchr(given, '=');
   const char *name = equals ? og_format(" %.*s", (int)(equals + 1 - given), given) : NULL;
   const char *at = name ? strstr(schema, name) : NULL;
-  if (!at) og_die(f->place, "`%s` is no argument with a default", given);
+  if (!at) og_die(f->place, "`%s` is not an argument with a default", given);
   at += strlen(name);
   return og_format("%.*s%s%s", (int)(at - schema), schema, equals + 1, at + strcspn(at, ",)"));
 }

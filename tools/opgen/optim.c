@@ -142,7 +142,7 @@ static void check_target(const optim *o, const optim_line *line) {
                                          : m == UNKNOWN;
   if (!sound)
     og_die(line->place, "'%s' cannot be %s", line->name,
-           m == UNKNOWN ? "set: it is no state" : "set here, or is there already");
+           m == UNKNOWN ? "set: it is not a state" : "set here, or is already set");
 }
 
 static void read_line(optim *o, const og_field *f, optim_sort sort) {
@@ -168,7 +168,7 @@ static void read_options(optim *o) {
     const og_param *p = &e->params[i];
     if (optim_is_manner(p)) continue;
     if ((p->type != OG_FLOAT && p->type != OG_BOOL) || p->optional || !p->fallback)
-      og_die(e->place, "option '%s' of %s is no float or bool with a default", p->name, e->name);
+      og_die(e->place, "option '%s' of %s is not a float or bool with a default", p->name, e->name);
     o->options[o->option_count++] = p;
   }
 }

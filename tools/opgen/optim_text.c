@@ -115,7 +115,7 @@ static void write_passed(FILE *to, const optim *o) {
   }
   unlisted = 0, ordered = og_format(" %s ", field->text);
   each_param(to, o, count_unlisted);
-  if (unlisted) og_die(field->place, "order of %s lacks an option", o->entry->name);
+  if (unlisted) og_die(field->place, "order of %s must list every option", o->entry->name);
   for (const char *at = field->text; *at;) {
     int length = (int)strcspn(at, " ");
     fprintf(to, "\"%.*s\": %.*s, ", length, at, length, at);

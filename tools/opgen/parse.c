@@ -84,16 +84,15 @@ static void parse_grad(og_op *op, char *text, og_place at) {
   char *formula = og_trimmed(equals + 1, equals + 1 + strlen(equals + 1));
   char *names = og_trimmed(text, equals);
   if (!strcmp(names, "*")) {
-    if (*og_word_end(formula))
-      og_die(at, "`grad *` wants the name of a function, not '%s'", formula);
+    if (*og_word_end(formula)) og_die(at, "`grad *` requires a function name, not '%s'", formula);
     set_once(op, &op->grad_all, "grad *", formula, at);
     return;
   }
   for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
     int i = og_param_find(op, name);
-    if (i < 0) og_die(at, "grad of '%s', which is no parameter of %s", name, op->name);
+    if (i < 0) og_die(at, "grad of '%s', which is not a parameter of %s", name, op->name);
     if (op->params[i].type != OG_TENSOR)
-      og_die(at, "grad of '%s', which is no Tensor (use `grad * = FUNCTION`)", name);
+      og_die(at, "grad of '%s', which is not a Tensor (use `grad * = FUNCTION`)", name);
     set_once(op, &op->grads[i], "grad", formula, at);
   }
 }
@@ -153,27 +152,27 @@ void og_op_end(const og_op *op) {
   if (!og_is(op, "pointwise") && op->expr.text)
     og_die(at, "expr of %s, which is not pointwise", op->name);
   if (!og_is(op, "reduce") && op->fold.text)
-    og_die(at, "fold of %s, which is no reduce op", op->name);
+    og_die(at, "fold of %s, which is not a reduce op", op->name);
   if (op->body.text && !og_is(op, "composite"))
     og_die(at, "body of %s, which is not composite", op->name);
   if (op->complex.text && (op->result_count != 1 || og_is(op, "composite")))
-    og_die(at, "complex of %s, which is composite, or has several results", op->name);
+    og_die(at, "complex of %s, which is composite or has several results", op->name);
   if (op->of_unsigned.text && (op->result_count != 1 || og_is(op, "composite")))
-    og_die(at, "unsigned of %s, which is composite, or has several results", op->name);
+    og_die(at, "unsigned of %s, which is composite or has several results", op->name);
   if (op->of_unsigned.text && op->complex.text && strcmp(op->of_unsigned.text, op->complex.text))
-    og_die(at, "unsigned of %s, whose complex says something else", op->name);
+    og_die(at, "unsigned of %s differs from its complex", op->name);
   if (op->work.text && (og_is(op, "view") || og_is(op, "composite") || og_is(op, "function")))
-    og_die(op->work.place, "work of %s, which launches no kernel of its own", op->name);
+    og_die(op->work.place, "work of %s, which launches no kernel", op->name);
   if (op->flops.text && !op->work.text)
-    og_die(op->flops.place, "flops of %s, which has no work", op->name);
+    og_die(op->flops.place, "flops of %s requires work", op->name);
   bool made = op->made_count > 0;
   if (made && !og_is(op, "kernel"))
-    og_die(op->made[0].place, "result of %s, which is no kernel op", op->name);
+    og_die(op->made[0].place, "result of %s, which is not a kernel op", op->name);
   if (!made && (op->expands.text || op->draws.text || op->cuda.text))
-    og_die(at, "op %s has expands, draws or cuda, but no result", op->name);
+    og_die(at, "expands, draws and cuda of %s require a result line", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)
-    og_die(at, "op %s cannot be in-place: its first parameter is no Tensor", op->name);
+    og_die(at, "op %s cannot be in-place: its first parameter is not a Tensor", op->name);
   if (!og_is_hidden(op) && !og_shape_of(op)) og_die(at, "op %s has no shape", op->name);
 }

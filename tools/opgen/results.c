@@ -28,7 +28,7 @@ static void write_shape_of(FILE *to, const og_op *op, const og_node *n, const ch
   for (int k = 0; k < SHAPES; k++) {
     if (strcmp(shapes[k].name, n->text) || shapes[k].numbers + 1 != n->count) continue;
     if (!has_sizes(op, n->items[0]))
-      og_die(n->place, "%s() in a result of %s wants a tensor or a list of sizes", n->text,
+      og_die(n->place, "%s() in a result of %s requires a tensor or a list of sizes", n->text,
              op->name);
     fprintf(to, "%s%s(&s, a[%d]", indent, shapes[k].c, og_param_find(op, n->items[0]->text));
     for (int i = 1; i < n->count; i++) fprintf(to, ", %s", og_argument_number(op, n->items[i]));
@@ -62,7 +62,8 @@ static void write_shape(FILE *to, const og_op *op, const og_node *n, const char 
     write_shape_of(to, op, n, indent);
     return;
   }
-  if (n->kind != OG_LIST) og_die(n->place, "'%s' is no shape in a result of %s", n->text, op->name);
+  if (n->kind != OG_LIST)
+    og_die(n->place, "'%s' is not a shape in a result of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++) {
     const og_node *item = n->items[i];
     if (item->kind == OG_SPREAD)
@@ -101,8 +102,8 @@ static const char *first_dtype(const og_op *op, const og_node *n) {
   const og_node *maybe = n->items[0];
   int i = maybe->kind == OG_NAME ? og_param_find(op, maybe->text) : -1;
   if (*n->text != 'o' || i < 0 || !op->params[i].optional)
-    og_die(n->place, "'%s' in a dtype of %s wants an optional parameter at its left side", n->text,
-           op->name);
+    og_die(n->place, "'%s' in a dtype of %s requires an optional parameter on its left side",
+           n->text, op->name);
   return og_format("(a[%d].kind != PX_ARG_NONE ? %s : %s)", i, dtype(op, maybe),
                    dtype(op, n->items[1]));
 }
@@ -122,7 +123,7 @@ static const char *dtype(const og_op *op, const og_node *n) {
     for (int i = 1; i < n->count; i++) list = og_format("%s, %s", list, dtype(op, n->items[i]));
     return og_format("%s(%s)", functions[k].c, list);
   }
-  og_die(n->place, "'%s' is no dtype in a result of %s", n->text, op->name);
+  og_die(n->place, "'%s' is not a dtype in a result of %s", n->text, op->name);
 }
 
 // ---- a line
@@ -144,7 +145,7 @@ og_result og_result_parse(const og_op *op, const og_field *field) {
     }
     shape = equals + 1;
   } else if (op->result_count > 1) {
-    og_die(field->place, "a result of %s, which has several, without a name", op->name);
+    og_die(field->place, "a result of %s requires a name: there are several", op->name);
   } else {
     r.count = 1;
   }
@@ -210,7 +211,7 @@ static void check_results(const og_op *op, const og_result *lines) {
       made |= bit;
     }
   if (made != (1u << op->result_count) - 1)
-    og_die(op->place, "a result of %s has no line", op->name);
+    og_die(op->place, "a result of %s has no result line", op->name);
 }
 
 void og_write_results(FILE *to, const og_op *op) {

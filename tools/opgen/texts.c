@@ -17,7 +17,7 @@ static const char *with_lines(char *text) {
 static const char *refusal(const og_op *op, const og_field *f, const char *at) {
   const char *quote = strchr(at, '"'), *end = strrchr(at, '"');
   if (!quote || quote == end || end[1])
-    og_die(f->place, "a refusal of %s is `WHAT : CODE \"text\"`", op->name);
+    og_die(f->place, "expected in %s `refuse WHAT : CODE \"text\"`", op->name);
   const char *code = og_trimmed(at, quote);
   return og_format("{PX_%s, %s}", code,
                    og_quote(with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));

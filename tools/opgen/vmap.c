@@ -53,11 +53,11 @@ void og_write_batch(FILE *to, const og_op *op) {
   if (row) {
     const char *names = og_skip(og_word_end(text));
     if (*names && !row->names)
-      og_die(op->batch.place, "nothing follows `batch %s`, but '%s' does", row->word, names);
+      og_die(op->batch.place, "unexpected '%s' after `batch %s`", names, row->word);
     fprintf(to, ".batch = PX__BATCH_%s, .batch_mask = 0x%x, ", row->rule, named_params(op, names));
   } else if (begins(text, "as")) {
     if (!og_is(op, "reduce") || !og_find(text + 3))
-      og_die(op->batch.place, "`batch as` wants a reduction and the name of another");
+      og_die(op->batch.place, "`batch as` requires a reduction and the name of another one");
     fprintf(to, ".batch_as = \"%s\", ", text + 3);
   } else if (begins(text, "refuse")) {
     fprintf(to, ".batch = PX__BATCH_REFUSE, .batch_text = %s, ", og_skip(text + 6));
