@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a C file that holds binary files and a table of them: bin2c OUTPUT FILE... The name of an
-// entry is the file's, without its folder and what follows the first dot; entries are in the order
-// of their names. The assembler takes the bytes in, so that large files cost no compile time; the
-// paths are looked up from where the compiler runs.
+// Writes a C file that embeds binary files and a table of them: bin2c OUTPUT FILE... The name of an
+// entry is the file name without folder and without the text after the first dot; entries are
+// sorted by name. The assembler includes the bytes (.incbin), so large files cost no compile time;
+// paths are relative to the compiler's working directory.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -174,11 +174,11 @@ PX_TEST(launches_become_structs_and_functions_of_the_host) {
 }
 PX_TEST(shapes_are_told_in_words_by_results) {
   show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");
-  CHECK(strstr(text, "Shapes: any; the result has self's."));
+  CHECK(strstr(text, "Shapes: any; the result has the shape of self."));
   show("x",
        "op x(Tensor self, int dim, bool keepdim) -> (Tensor a, Tensor b)\n  kind kernel\n"
        "  doc D.\n  result a, b = reduced(self, dim, keepdim) : self, int64\n");
-  CHECK(strstr(text, "any; a and b lack the dimension dim, or have size 1 there with keepdim"));
+  CHECK(strstr(text, "any; a and b omit the dimension dim, or keep it with size 1 if keepdim"));
 }
 
 // Conditions as the header, the page and the docstring say them.
@@ -191,7 +191,7 @@ PX_TEST(checks_are_told_in_words) {
       {"not isbool(self) and not isbool(other)", "if self or other is bool"},
       {"not isbool(self) or not isbool(other)", "if self and other are bool"},
       {"same(self, other) and alike(self, other)",
-       "unless self has the sizes of other and the dtype of other"},
+       "unless self has the shape of other and the dtype of other"},
       {"alpha is None or ndim(self) == 1 and numel(self) == numel(other)",
        "if alpha is given, unless self has 1 dimension and as many elements as other"},
       {"2 <= ndim(self) <= 3 and ndim(other) >= 2",

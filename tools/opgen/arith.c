@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of optimisers and schedules, as text: for C with numbers of double precision, for
-// the elements of a kernel (what og_rewrite takes), and for Python.
+// Translates the arithmetic of optimisers and schedules to text: C in double precision, expressions
+// of kernels (input of og_rewrite), and Python.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
 
-// What a formula may call, in each language.
+// Functions of formulas in each language.
 static const struct {
   const char *name;
   int count;
-  const char *host, *element, *python;  // NULL: not there
+  const char *host, *element, *python;  // NULL: not available
 } functions[] = {
     {"sqrt", 1, "sqrt", "sqrt", "sqrt"},     {"exp", 1, "exp", "exp", "exp"},
     {"abs", 1, "fabs", "abs", "abs"},        {"max", 2, "fmax", "max", "max"},
@@ -37,7 +37,7 @@ static const char *call(const og_node *n, og_language in) {
   for (int i = 0; i < n->count; i++)
     list = og_format("%s%s%s", list, i ? ", " : "", og_arith(n->items[i], in));
   if (strncmp(name, "px__", 4)) return og_format("%s(%s)", name, list);
-  return og_format("%s(at%s%s)", name, n->count ? ", " : "", list);  // of a schedule
+  return og_format("%s(at%s%s)", name, n->count ? ", " : "", list);  // function of a schedule
 }
 
 static const char *binary(const og_node *n, og_language in) {
@@ -128,7 +128,7 @@ bool og_check_dimension(const og_field *field, char **dim, char **tensor) {
   return true;
 }
 
-// The text with its {names} is a format, and they are what it prints.
+// Turns the text into a printf format; its {names} are the arguments.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count) {
   const char *format = "", *arguments = "";
   for (const char *at = c->text; *at;) {
@@ -152,7 +152,7 @@ void og_write_check(FILE *to, const og_check *c, const og_param *params, int cou
 
 // ---- bodies of functions
 
-// Whether a name occurs in C text.
+// True if a name occurs in C text.
 static bool mentions(const char *text, const char *name) {
   size_t n = strlen(name);
   for (const char *at = text; (at = strstr(at, name)); at += n) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes formulas as C: each step is a call of an op on px_values, its result a scoped temporary.
-// Numbers stay px_values, and are folded when the backward function runs.
+// Writes formulas as C: each step calls an op on px_values and stores the result in a scoped
+// temporary. Numbers stay px_values and are folded at run time of the backward function.
 #include "opgen/opgen.h"
 
 typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
@@ -8,7 +8,7 @@ typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
 typedef struct value {
   sort sort;
   const char *c;
-  const og_node *list;  // of a list literal: written where the wanted type is known
+  const og_node *list;  // a list literal: written once its type is known
 } value;
 typedef struct context {
   FILE *to;
@@ -45,7 +45,7 @@ static value write_number(const og_node *n) {
       NULL};
 }
 
-// A list literal as int[] or Tensor[].
+// Writes a list literal as int[] or Tensor[].
 static const char *write_list(context *x, const og_node *n, og_type type) {
   const char *items = "";
   for (int i = 0; i < n->count; i++) {
@@ -60,7 +60,7 @@ static const char *write_list(context *x, const og_node *n, og_type type) {
   return og_format("%s(l%d, %d)", og_types[type].make, step, n->count);
 }
 
-// The value as the parameter wants it.
+// Converts the value to the type of the parameter.
 static const char *coerce(context *x, value v, const og_param *p, const og_node *n) {
   static const char *const casts[OG_TYPE_COUNT] = {[OG_TENSOR] = "scalar",
                                                    [OG_SCALAR] = "scalar",
@@ -83,7 +83,7 @@ static const char *coerce(context *x, value v, const og_param *p, const og_node 
   return v.c;
 }
 
-// The parameter that argument i of a call stands for.
+// Returns the index of the parameter of argument i of a call.
 static int target_of(const context *x, const og_node *call, const og_op *op, int i) {
   int at = call->keys[i] ? og_param_find(op, call->keys[i]) : i;
   if (at < 0)
@@ -94,7 +94,7 @@ static int target_of(const context *x, const og_node *call, const og_op *op, int
   return at;
 }
 
-// The C expression of an op's descriptor, which is declared where it is used.
+// Returns the C expression of an op's descriptor and declares it.
 static const char *descriptor(const char *name) {
   og_use("extern const px_op px__op_%s;", name);
   return og_format("&px__op_%s", name);
@@ -125,7 +125,7 @@ static value write_call(context *x, const og_node *call) {
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
-// A helper's arguments go one by one, each in the type that its line says.
+// A helper takes typed arguments, as declared in its line.
 static value write_helper(context *x, const og_node *n) {
   const og_op *helper = og_helper(n->text);
   const char *items = "";
@@ -143,7 +143,7 @@ static value write_helper(context *x, const og_node *n) {
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
-// An operator on tensors is a call of an op.
+// Writes an operator on tensors as a call of its op.
 static value write_operator(context *x, const char *name, const og_node *n) {
   og_node call = *n;
   call.kind = OG_CALL, call.text = name;
@@ -151,7 +151,7 @@ static value write_operator(context *x, const char *name, const og_node *n) {
   return write_call(x, &call);
 }
 
-// A tensor times a number, which is often 1: then nothing is to be done.
+// A tensor times a number. The number is often 1: then the tensor is used as is.
 static value write_scaling(context *x, const og_node *n) {
   value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
   int step = ++x->steps;
@@ -223,7 +223,8 @@ static value write_node(context *x, const og_node *n) {
   }
 }
 
-// The gradients that a formula reads; where none of them arrived, the result is zero.
+// Returns the mask of gradients read by a formula. If all of them are undefined, the result is
+// zero.
 static unsigned grads_read(const og_op *op, const og_node *n) {
   unsigned mask = 0;
   if (n->kind == OG_NAME && og_param_find(op, n->text) < 0) {
@@ -237,7 +238,7 @@ static unsigned grads_read(const og_op *op, const og_node *n) {
 
 static bool is_zero(const og_node *n) { return n->kind == OG_NUMBER && strtod(n->text, NULL) == 0; }
 
-// Zeros that are there: a leaf behind them gets a gradient, as in PyTorch.
+// Defined zeros: a leaf upstream gets a gradient, as in PyTorch.
 static void write_zeros(FILE *to, const og_node *n, int i) {
   const og_op *zeros = og_find("zeros_like");
   if (!zeros) og_die(n->place, "the gradient 0 requires the op zeros_like");
@@ -271,7 +272,7 @@ bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.te
 
 void og_write_backward(FILE *to, const og_op *op) {
   if (!og_has_backward(op)) return;
-  // Compiled for room: its time is that of the ops that it calls.
+  // Compiled for size: the time is spent in the called ops.
   fprintf(to, "__attribute__((cold)) static px_status backward_%s(px_op_gradient *b) {\n",
           op->name);
   for (int i = 0; i < op->param_count; i++)
@@ -279,7 +280,7 @@ void og_write_backward(FILE *to, const og_op *op) {
   fprintf(to, "  return PX_OK;\n}\n\n");
 }
 
-// The run function of a composite op that is a formula.
+// Writes the run function of a composite op given as a formula.
 static void write_composed(FILE *to, const og_op *op, const char *what, const og_field *field,
                            const og_node *node) {
   if (!node) return;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the checks of an op's arguments, `check CONDITION : CODE "text"`, as one C function that
-// the driver calls before anything else; those that follow `check device` are part of the run
-// function (results.c). Conditions are those of condition.c; what they ask of tensors
-// is in src/call/checks.h.
+// Writes the checks of an op's arguments, `check CONDITION : CODE "text"`, as a C function called
+// by the driver first. Checks after `check device` are part of the run function (results.c).
+// Conditions are translated by condition.c; their functions on tensors are in src/call/checks.h.
 #include "opgen/opgen.h"
 
 static const og_function functions[] = {
@@ -14,10 +13,10 @@ static const og_function functions[] = {
     {"isbool", "px__is_bool", 1, OG_BOOL, "is bool", NULL},
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
-    {"same", "px__same_sizes", 2, OG_BOOL, "has the sizes of %s", NULL},
+    {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
     {"alike", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
     {"fits", "px__fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
-    {"suffix", "px__suffix", 2, OG_BOOL, "has the last sizes %s", NULL},
+    {"suffix", "px__suffix", 2, OG_BOOL, "has the trailing sizes %s", NULL},
     {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
     {"classes", "px__classes", 2, OG_BOOL, NULL, NULL},
     {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT, NULL, NULL},
@@ -35,19 +34,20 @@ const og_function *og_function_of(const char *name) {
     if (!strcmp(functions[i].name, name)) return &functions[i];
   return NULL;
 }
-// Those that take a number after the names.
+// Functions with a number after the names.
 static const struct {
   const char *name, *c;
   int count;
   og_type type;
-} numbered[] = {{"size", "px__size_of", 1, OG_INT},     // of a dimension, from the end if negative
-                {"leads", "px__leads", 2, OG_BOOL},     // the same sizes but for the last
-                {"beside", "px__beside", 2, OG_BOOL}};  // the same sizes but for a dimension
+} numbered[] = {
+    {"size", "px__size_of", 1, OG_INT},     // size of a dimension; negative counts from the end
+    {"leads", "px__leads", 2, OG_BOOL},     // equal sizes except the last
+    {"beside", "px__beside", 2, OG_BOOL}};  // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
 static og_value naming(const og_node *n, void *context);
 
-static bool results_are_made;  // in a line `work` they have names too
+static bool results_are_made;  // a `work` line may name results
 
 static const char *value_of(const og_op *op, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
@@ -57,7 +57,7 @@ static const char *value_of(const og_op *op, const og_node *n) {
   return og_format("a[%d]", i);
 }
 
-// The first `count` arguments, which are names.
+// Returns the first `count` arguments, which must be names.
 static const char *names_of(const og_op *op, const og_node *n, int count) {
   const char *list = "";
   for (int i = 0; i < count; i++)
@@ -88,7 +88,7 @@ static og_value naming(const og_node *n, void *context) {
   og_value v = {.type = p->type, .absent = og_format("%s.kind == PX_ARG_NONE", a)};
   if (p->type == OG_INT || p->type == OG_BOOL) v.c = og_format("px_value_int(%s)", a);
   if (p->type == OG_FLOAT || p->type == OG_SCALAR || p->type == OG_TENSOR)
-    v.c = og_format("px_value_float(%s)", a);  // a number may stand for a tensor
+    v.c = og_format("px_value_float(%s)", a);  // a number may be passed for a tensor
   if (p->type == OG_TENSOR) v.type = OG_FLOAT;
   if (p->type == OG_SCALAR) v.type = OG_FLOAT;
   if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
@@ -98,7 +98,7 @@ static og_value naming(const og_node *n, void *context) {
   return v;
 }
 
-// What stands between braces in a text, and how it is printed.
+// Appends the printf conversion and the value of an expression in braces.
 static void write_part(const og_op *op, const og_check *c, const char *text, const char **format,
                        const char **list) {
   if (!strcmp(text, "op")) {
@@ -118,7 +118,7 @@ const char *og_argument_test(const og_op *op, const og_node *n) {
   return og_test(n, naming, (void *)op);
 }
 
-// `check NAME of TENSOR`: a dimension of it; its text is the library's.
+// Writes `check NAME of TENSOR`: NAME must be a dimension of it. The text is in the library.
 static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
   char *dim, *tensor;
   if (!og_check_dimension(field, &dim, &tensor)) return false;
@@ -147,7 +147,7 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
           og_quote(format), list);
 }
 
-// Where `check device` stands; the number of checks if it does not.
+// Returns the index of `check device`, or the number of checks if there is none.
 static int device_check(const og_op *op) {
   for (int i = 0; i < op->check_count; i++)
     if (!strcmp(op->checks[i].text, "device")) return i;

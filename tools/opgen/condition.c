@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and conditions as C expressions: `in_channels // groups`, `0 <= p <= 1`, `stride is
-// None`. What a name stands for the caller tells (og_naming); the rest is Python's arithmetic on
-// whole and real numbers, with the helpers of conditions.h where C's differs.
+// Translates numbers and conditions to C expressions: `in_channels // groups`, `0 <= p <= 1`,
+// `stride is None`. The caller resolves names (og_naming). Arithmetic is Python's on integers and
+// floats, with the helpers of conditions.h where C differs.
 #include "opgen/opgen.h"
 
 static og_value plain(og_type type, const char *c) { return (og_value){.type = type, .c = c}; }
@@ -36,7 +36,7 @@ static og_value arithmetic(const og_node *n, og_naming naming, void *context) {
   return plain(OG_FLOAT, og_format("(%s %s %s)", a.c, n->text, b.c));
 }
 
-// x is None, x is not None
+// `x is None`, `x is not None`.
 static og_value absence(const og_node *n, og_naming naming, void *context) {
   const og_node *none = n->items[1];
   if (none->kind != OG_CONSTANT || strcmp(none->text, "None"))
@@ -46,7 +46,7 @@ static og_value absence(const og_node *n, og_naming naming, void *context) {
   return plain(OG_BOOL, n->text[2] ? og_format("!(%s)", absent) : absent);
 }
 
-// What is absent, or no text, is equal to none.
+// An absent argument, or one without a text, differs from every text.
 static og_value text_comparison(const og_node *n, og_value a, og_value b) {
   const char *no = !strcmp(n->text, "==") ? "" : "!", *text = a.worded ? a.text : a.c;
   if (*n->text != '=' && *n->text != '!') og_die(n->place, "strings support == and != only");
@@ -62,7 +62,7 @@ static og_value comparison(const og_node *n, og_naming naming, void *context) {
   og_value b = og_number(n->items[1], naming, context);
   if (b.type == OG_TEXT && (a.type == OG_TEXT || a.worded)) return text_comparison(n, a, b);
   if (!is_number(b.type)) og_die(n->place, "'%s' compares a number with a non-number", n->text);
-  if (a.type == OG_INTS)  // all of them
+  if (a.type == OG_INTS)  // holds for all elements
     return plain(OG_BOOL, og_format("px__all(%s, %s, \"%s\", %s)", a.c, a.n, n->text, b.c));
   if (!is_number(a.type)) og_die(n->place, "'%s' compares a number with a non-number", n->text);
   return plain(OG_BOOL, og_format("(%s %s %s)", a.c, n->text, b.c));
@@ -87,7 +87,8 @@ static og_value choice(const og_node *n, og_naming naming, void *context) {
   return plain(real ? OG_FLOAT : OG_INT, og_format("(%s ? %s : %s)", test, a.c, b.c));
 }
 
-// worded(x): whether a word stands where numbers could. list(x): the numbers as a list, of one.
+// worded(x): true if x is a word in place of numbers. list(x): x as a list; a single number is a
+// list of one.
 static og_value function(const og_node *n, og_naming naming, void *context) {
   if (strcmp(n->text, "worded") && strcmp(n->text, "list")) return naming(n, context);
   if (n->count != 1) og_die(n->place, "%s() takes one argument", n->text);
@@ -140,7 +141,7 @@ const char *og_whole_number(const og_node *n, og_naming naming, void *context) {
   return v.c;
 }
 
-// Without the parentheses around all of it, which `if` has itself.
+// Strips the outer parentheses: `if` has its own.
 const char *og_test(const og_node *n, og_naming naming, void *context) {
   const char *c = og_condition(n, naming, context);
   size_t length = strlen(c);

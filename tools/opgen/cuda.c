@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the device kernels of pointwise ops and folds, and the host's table of them.
 //
-// An op becomes one function a dtype, `add_f32`, in one of a few modules, so that they compile side
-// by side; a fold three, for its rows, its columns and the joining of parts. The expressions are
-// those of the CPU's kernels; what they call is in backends/cuda/kernels/math.cuh.
+// A pointwise op becomes one function per dtype, e.g. `add_f32`; a fold three: rows, columns and
+// the combination of partial results. Functions are distributed over several modules, which compile
+// in parallel. The expressions are those of the CPU kernels; their functions are in
+// backends/cuda/kernels/math.cuh.
 #include "opgen/opgen.h"
 
 enum { MODULES = 8 };  // Makefile: CUDAGEN
 static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
-// Of complex numbers an op may give real ones: a length, an angle.
+// True if the op maps complex numbers to real ones, e.g. abs or angle.
 static bool gives_parts(const og_op *op, const og_stamp *s) {
   return s->kind == 'c' && og_has(op, OG_W_realresult);
 }
@@ -20,7 +21,7 @@ static bool is_fold(const og_op *op) { return og_has_kernel(op) && !is_pointwise
 
 // ---- pointwise
 
-// The place of a number parameter among the op's numbers.
+// Returns the index of a parameter among the op's numbers.
 static int number_at(const og_op *op, int param) {
   int n = 0;
   for (int i = 0; i < param; i++) n += !og_is_tensor(&op->params[i]);
@@ -97,7 +98,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
     if (op->params[i].type == OG_TENSOR) {
       bools |= (op->mask_params >> i & 1u) << tensor++;
     } else {
-      // Texts are asked about by is() alone.
+      // Texts are read only by is().
       list = og_format("%s%d, ", list, op->params[i].type == OG_TEXT ? -1 : i);
       numbers++;
     }
@@ -120,7 +121,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
 }
 
-// ---- folds: elements of a type, added up in it, and those sums in a wider one
+// ---- folds: accumulated in the element type, partial results in a wider type
 
 typedef struct fold_stamp {
   const char *suffix, *c, *wide, *wide_c;
@@ -143,7 +144,7 @@ static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s
           arguments, c, e.text);
 }
 
-// Of complex numbers only the truth is looked at where the result is one, or a count.
+// Folds to bool or a count only test complex numbers for nonzero.
 static bool fold_has(const og_op *op, int stamp_at) {
   const og_stamp *s = og_stamp_of(fold_stamps[stamp_at].suffix);
   bool truth = is_complex(s) && (gives_bool(op) || og_has(op, OG_W_longresult));

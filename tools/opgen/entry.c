@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the tables: lines into entries and their fields, and the parameters of a schema line. What
-// an entry of each sort has is in `sorts`; what its fields mean, the file of the sort knows (ops:
-// parse.c, layers: layer.c).
+// Reads the tables: splits lines into entries and fields, and parses the parameters of schema
+// lines. `sorts` lists the fields of each sort of entry. Fields are interpreted by parse.c (ops),
+// layer.c (layers), optim.c and schedule.c.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -42,7 +42,7 @@ char *og_trimmed(const char *from, const char *to) {
 
 // ---- parameters
 
-// The end of a parameter's text: a comma or parenthesis outside of brackets and quotes.
+// Returns the end of a parameter: a comma or parenthesis outside brackets and quotes.
 static const char *param_end(const char *at, og_place place) {
   int depth = 0;
   bool quoted = false;
@@ -63,7 +63,7 @@ static void parse_type(og_param *p, char *text, og_place at) {
   size_t n = strlen(text);
   if (n && text[n - 1] == '?') p->optional = true, text[--n] = 0;
   if (!strncmp(text, "str|", 4)) p->worded = true, text += 4;
-  char *digits = strchr(text, '[');  // int[2] is int[], and its size is kept
+  char *digits = strchr(text, '[');  // int[2] is int[] with a size
   if (digits && isdigit((unsigned char)digits[1])) {
     p->size = atoi(digits + 1);
     strcpy(digits, "[]");
@@ -129,7 +129,7 @@ const char *og_read_params(const char *at, og_place place, const char *owner, og
 
 // ---- entries other than ops
 
-// The fields of each sort of entry: `!` must be there, `*` may come several times.
+// Fields of each sort of entry. `!`: required; `*`: may be repeated.
 static const struct {
   const char *sort, *fields;
 } sorts[] = {
@@ -150,7 +150,7 @@ static const char *fields_of(const char *sort) {
   return NULL;
 }
 
-// The i-th field of a sort, NULL past the end, and its mark, 0 for none.
+// Returns the i-th field of a sort, or NULL past the end, and its mark, 0 for none.
 static char *listed(const char *sort, int i, char *mark) {
   const char *at = fields_of(sort), *end = og_word_end(at);
   for (; *at && i > 0; i--) {
@@ -201,7 +201,8 @@ static void entry_field(og_entry *e, const char *line, og_place at) {
   e->fields[e->field_count++] = f;
 }
 
-// Whether two fields say the same sort of thing; what an argument or a name is, of the same one.
+// True if field a overrides field b: same field name and, for `argument`, `let` and `fixed`, the
+// same first word.
 static bool says_too(const og_field *a, const og_field *b) {
   size_t word = (size_t)(og_word_end(a->text) - a->text);
   if (strcmp(a->name, b->name)) return false;
@@ -210,7 +211,7 @@ static bool says_too(const og_field *a, const og_field *b) {
   return !strncmp(a->text, b->text, word) && og_word_end(b->text) == b->text + word;
 }
 
-// `like NAME`: what this entry does not say itself is as in that one.
+// Implements `like NAME`: adds the fields of the other entry not overridden in this one.
 static void take_from(og_entry *e, const og_entry *other) {
   int own = e->field_count;
   for (int i = 0; i < other->field_count; i++) {
@@ -242,9 +243,9 @@ static void entry_end(const og_entry *e) {
 // ---- lines
 
 typedef struct reader {
-  og_op *op;        // the entry that is being read: an op,
-  og_entry *entry;  // or another sort
-  char *field;      // the field being read; lines that are indented deeper go on with it
+  og_op *op;        // the current entry: an op,
+  og_entry *entry;  // or an entry of another sort
+  char *field;      // the current field; more deeply indented lines continue it
   og_place field_at;
   int field_indent;
 } reader;
@@ -266,7 +267,7 @@ static og_field argument_line(const char *text, og_place at) {
   return (og_field){og_skip(end), at, og_copy(text, (size_t)(end - text))};
 }
 
-// Whether two tables are in one folder: what is said for all entries is said for those.
+// True if two tables are in the same folder: shared `argument` lines apply to one folder.
 static bool neighbours(const char *a, const char *b) {
   const char *end = strrchr(a, '/'), *other = strrchr(b, '/');
   size_t n = end ? (size_t)(end - a) : 0, m = other ? (size_t)(other - b) : 0;
@@ -298,7 +299,7 @@ static void begin_entry(reader *r) {
     return;
   }
   og_op *op = og_op_begin(sort, r->field, r->field_at);
-  if (!strcmp(sort, "op")) r->op = op;  // the others have no fields
+  if (!strcmp(sort, "op")) r->op = op;  // kernels and helpers have no fields
 }
 
 static void end_field(reader *r) {

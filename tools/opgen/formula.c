@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas and conditions: text to tree, and what a tree saves of the call. Writing them as C is
-// backward.c's.
+// Parses formulas and conditions into trees, and computes the saved tensors of gradients.
+// backward.c writes the trees as C.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -45,7 +45,7 @@ static char *take_word(lexer *l) {
   return og_copy(from, (size_t)(l->at - from));
 }
 
-// A keyword before an argument: `dim=`; NULL if there is none.
+// Consumes a keyword before an argument, e.g. `dim=`, and returns it; NULL if there is none.
 static const char *take_key(lexer *l) {
   const char *from = (peek(l), l->at), *at = from;
   while (isalnum((unsigned char)*at) || *at == '_') at++;
@@ -92,7 +92,7 @@ static og_node *parse_word(lexer *l) {
   return parse_arguments(l, new_node(l, OG_CALL, word));
 }
 
-// [a, b]; *a stands for all the numbers of a.
+// `[a, b]`; `*a` spreads the elements of a.
 static og_node *parse_list(lexer *l) {
   og_node *n = new_node(l, OG_LIST, "");
   while (peek(l) != ']') {
@@ -132,8 +132,8 @@ static og_node *parse_atom(lexer *l) {
   return isdigit((unsigned char)c) || c == '.' ? parse_number(l) : parse_word(l);
 }
 
-// The operator of `words` that comes next, which is passed; NULL if it is none of them. A longer
-// one stands before its beginning.
+// Consumes the next operator if it is in `words` and returns it, else NULL. Longer operators
+// precede their prefixes in `words`.
 static const char *take_operator(lexer *l, const char *const *words) {
   peek(l);
   for (; *words; words++) {
@@ -174,7 +174,7 @@ static og_node *parse_sum(lexer *l) {
   return parse_chain(l, OG_BINARY, words, parse_product);
 }
 
-// a <= b < c is a <= b and b < c.
+// `a <= b < c` is `a <= b and b < c`.
 static og_node *parse_comparison(lexer *l) {
   static const char *const words[] = {"<=", ">=", "==", "!=", "<", ">", "is not", "is", NULL};
   og_node *left = parse_sum(l), *all = NULL;
@@ -201,7 +201,7 @@ static og_node *parse_or(lexer *l) {
   return parse_chain(l, OG_LOGIC, words, parse_and);
 }
 
-// a if condition else b; where `condition` is given, `a if condition` as well.
+// Parses `a if condition else b`; with `condition` also `a if condition`.
 static og_node *parse_choice_or(lexer *l, og_node **condition) {
   static const char *const then[] = {"if", NULL}, *const otherwise[] = {"else", NULL};
   og_node *value = parse_or(l);
@@ -227,7 +227,7 @@ og_node *og_formula_if(const char *text, og_place at, og_node **condition) {
 
 og_node *og_formula(const char *text, og_place at) { return og_formula_if(text, at, NULL); }
 
-// ---- what a formula saves
+// ---- saved tensors
 
 static int grad_index(const og_op *op, const char *name) {
   if (!strcmp(name, "grad")) return 0;
@@ -257,7 +257,7 @@ static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   for (int i = 0; i < n->count; i++) walk(op, n->items[i], n->kind == OG_SHAPE, body);
 }
 
-// Names of a list field: `masks condition`, `saves self result`.
+// Analyses the names of a list field: `masks condition`, `saves self result`.
 static void analyse_names(og_op *op, const og_field *field, bool saves) {
   if (!field->text) return;
   char *names = strdup(field->text);
@@ -271,7 +271,7 @@ static void analyse_names(og_op *op, const og_field *field, bool saves) {
   }
 }
 
-// Whether a list field has a name.
+// True if a list field contains a name.
 static bool named(const og_field *field, const char *name) {
   bool found = false;
   char *names = strdup(field->text ? field->text : "");
@@ -280,7 +280,7 @@ static bool named(const og_field *field, const char *name) {
   return found;
 }
 
-// `grad * = FN`: every tensor may get a gradient; what FN reads is in `saves`, else it is all.
+// `grad * = FN`: every tensor may get a gradient. FN reads the names in `saves`, by default all.
 static void analyse_whole(og_op *op) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS) {
@@ -295,7 +295,8 @@ static void analyse_whole(og_op *op) {
   }
 }
 
-// What one formula reads of the call: parameters in the low 16 bits, results in the high ones.
+// Returns the mask of values read by a formula: parameters in the low 16 bits, results in the high
+// ones.
 static unsigned reads(const og_op *op, const og_node *n) {
   unsigned mask = 0;
   if (n->kind == OG_SHAPE) return 0;

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the CPU kernels of pointwise ops and folds: an expression becomes one row function per
-// element type, its calls the functions of backends/cpu/vector/math.h for that type (`exp(x)` is
-// `k_exp_f32(x)`), its numbers numbers of that type.
+// Writes the CPU kernels of pointwise ops and folds. An expression becomes one row function per
+// element type; its function calls become those of backends/cpu/vector/math.h for the type
+// (`exp(x)` is `k_exp_f32(x)`), its literals are cast to the type.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
 
 typedef og_stamp stamp;
 
-// The kernel math library as the tables may name it. `launch`: the function reports faults, and
-// takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
-// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so, of
-// whole numbers too; NEAR_WHOLE: of whole numbers alone; NEAR_REAL: of floats alone, and takes
-// longer than memory does; NEAR_TWICE: so, and of float what is far is done again a block at once,
-// and a shorter form, k_plain_NAME, comes first where the expression is that function of two
-// tensors; NEAR_F64: of double alone as NEAR_REAL, and that of float is BLOCKS_F32; BLOCKS_F32:
-// that of float has so many operations (narrow.h) that one loop must do; PLAIN: it has a shorter
-// form, k_plain_NAME, for blocks that have plain numbers alone; PLAIN_F64: so has that of double.
-// OWN_F64: that of double has a form in AVX-512's own instructions (wide.h); so have PLAIN ones.
+// Functions of the kernel math library available to the tables.
+// `launch`: reports faults and takes the launch as first argument.
+// `blocks`: how rows with the function are written:
+// - BLOCKS, BLOCKS_F64: calls libm (for all floats, for double only) and needs loops in blocks.
+// - NEAR: has a fast path k_near_NAME for floats and integers, valid on a subrange; marks elements
+// outside it.
+// - NEAR_WHOLE: the same for integers only.
+// - NEAR_REAL: the same for floats only; compute-bound, not memory-bound.
+// - NEAR_TWICE: as NEAR_REAL; for float a block with elements outside is recomputed as a whole, and
+// a variant k_plain_NAME is tried first if the expression is this function of two tensors.
+// - NEAR_F64: as NEAR_REAL for double; BLOCKS_F32 for float.
+// - BLOCKS_F32: the float version has so many operations (narrow.h) that it needs a loop of its
+// own.
+// - PLAIN: has a shorter variant k_plain_NAME for blocks of ordinary numbers. PLAIN_F64: for double
+// only.
+// - OWN_F64: the double version has an AVX-512 implementation (wide.h), as those of PLAIN have.
 typedef struct math_row {
   const char *name;
   int count;
@@ -138,7 +144,7 @@ static const math_row *math_find(const char *name) {
   return NULL;
 }
 
-// Whether the expression of an op has a function that reports faults: of whole numbers it may.
+// True if the expression of an op has a function that may report faults for integers.
 bool og_faults(const og_op *op) {
   for (const char *at = op->expr.text; at && *at;) {
     const char *end = og_word_end(at);
@@ -154,34 +160,34 @@ typedef struct rewriter {
   const og_op *op;
   og_place at;
   const char *suffix, *c;
-  const char *const *names;  // other names that may occur, NULL at the end
+  const char *const *names;  // other allowed names, NULL-terminated
   const char *out;
-  unsigned used;     // parameters mentioned
-  bool extremes;     // `highest` or `lowest` occurred
-  const char *test;  // the question of is(), for which there is a loop for each answer
-  bool truth;        // the answer
-  int test_param;    // the parameter that is asked about, and the text
+  unsigned used;     // mask of used parameters
+  bool extremes;     // uses `highest` or `lowest`
+  const char *test;  // the condition of is(); one loop is written per answer
+  bool truth;        // the answer assumed
+  int test_param;    // the parameter and the text of is()
   const char *test_text;
-  bool blocks;          // a function of libm occurred
-  bool slow;            // a function of floats occurred that takes longer than memory does
-  bool form;            // the form for wide vectors is written
-  bool calls;           // a function occurred
-  bool near, has_near;  // take fast forms; there is one
-  bool twice;           // what is far is done again a block at once
-  const char *plain;    // the function whose shorter form is the expression's
-  const char *own;      // the one whose form in AVX-512's own instructions is
-  const char *easy;     // the exponent of all powers
+  bool blocks;          // calls libm
+  bool slow;            // has a compute-bound function of floats
+  bool form;            // writes the version for wide vectors
+  bool calls;           // calls a function
+  bool near, has_near;  // use fast paths; there is one
+  bool twice;           // recompute a whole block if an element is outside the fast path
+  const char *plain;    // the function of an expression with a k_plain variant
+  const char *own;      // the function of an expression with an AVX-512 implementation
+  const char *easy;     // the constant exponent of all powers
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
 
-// Whether the expression is this function of self.
+// True if the whole expression is f(self).
 static bool is_plain(const math_row *f, const rewriter *w) {
   const char *text = w->op->expr.text;
   return text && !strcmp(text, og_format("%s(self)", f->name));
 }
-// The way of a function with numbers of a type. A fast form that takes longer than memory does
-// would take much room in a long expression.
+// Returns the `blocks` of a function for one element type. A compute-bound fast path is used only
+// if it is the only call, to limit code size.
 static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool whole) {
   const char *text = w->op->expr.text, *call = text ? strchr(text, '(') : NULL;
   bool alone = call && !strchr(call + 1, '(');
@@ -238,7 +244,7 @@ static int count_arguments(const char *at) {
   return -1;
 }
 
-// is(NAME, 'text') and has(NAME): answered before the loop.
+// is(NAME, 'text') and has(NAME) are evaluated before the loop.
 static const char *rewrite_test(rewriter *w, const char *word, const char *at) {
   char name[64], text[64] = "";
   bool is = !strcmp(word, "is");
@@ -323,7 +329,7 @@ static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
 
-// The declarations of number parameters, and of what is present.
+// Writes the locals of number parameters and of presence tests.
 static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++) {
@@ -347,7 +353,8 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
             s->c, s->suffix, s->suffix);
 }
 
-// The other operand of an expression that is a function of two tensors, which has a short form.
+// Returns the second operand of an expression pow(self, TENSOR), which has a k_plain variant; else
+// NULL.
 static const char *plain_other(const og_op *op) {
   const char *text = op->expr.text;
   for (int i = 1; i < op->param_count; i++)
@@ -356,7 +363,7 @@ static const char *plain_other(const og_op *op) {
       return op->params[i].name;
   return NULL;
 }
-// Blocks with a fast form, and what it is not right for.
+// Writes blocks with a fast path and the recomputation of elements outside its range.
 static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *result,
                        const char *names, const char *near) {
   const char *other = plain_other(w->op);
@@ -397,7 +404,7 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   fprintf(to, "    PX__CPU_STORE(%s)\n  }\n", result);
 }
 
-// The loop over an expression, its inputs being those that it mentions.
+// Writes the loop over an expression; its inputs are the used parameters.
 static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   const char *inputs = "", *loads = "", *names = "";
   int tensor = op->result_count, count = 0;
@@ -420,9 +427,9 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
             w->out);
 }
 
-// Powers to one exponent are mostly products, roots and reciprocals: a loop for each of those, as a
-// choice in the loop would take longer than they do; of complex numbers there is one for squares,
-// of whole ones there are four. `still`: what comes before self is one number.
+// Powers with a scalar exponent are mostly products, roots and reciprocals. Each special exponent
+// has its own loop: a branch in the loop would cost more than the operation. Complex numbers have
+// one special case, squares; integers have four. `still`: the operand before self is a scalar.
 static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
                               bool still) {
   static const char *const easy[] = {"2", "0", "1", "3", "0.5", "-1", "-2", "-0.5"};
@@ -464,17 +471,16 @@ static bool has_easy_powers(const og_op *op, const stamp *s) {
   return (real || other) && strstr(op->expr.text, "pow(self, ") && !strstr(op->expr.text, "log(");
 }
 
-// Results and tensors, absent ones too.
+// Counts results and tensors, including absent ones.
 static int operand_count(const og_op *op) {
   int count = op->result_count;
   for (int i = 0; i < op->param_count; i++) count += op->params[i].type == OG_TENSOR;
   return count;
 }
 
-// Expressions of complex numbers that have rows by their parts
-// (backends/cpu/vector/complex_blocks.h).
+// Complex expressions with rows over split parts (backends/cpu/vector/complex_blocks.h).
 static const struct {
-  const char *expr, *name, *suffix;  // of that type alone
+  const char *expr, *name, *suffix;  // for this type only
   int operands;
 } part_rows[] = {
     {"self * other", "mul", NULL, 2},    {"self / other", "div", NULL, 2},
@@ -482,7 +488,7 @@ static const struct {
     {"abs(self)", "abs", NULL, 1},       {"sgn(self)", "sgn", NULL, 1},
     {"angle(self)", "angle", "c64", 1},
 };
-// False: the expression has none.
+// Returns false if the expression has no such row.
 static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
   for (size_t i = 0; i < sizeof part_rows / sizeof *part_rows && s->kind == 'c'; i++) {
     const char *suffix = part_rows[i].suffix;
@@ -501,7 +507,7 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
   return false;
 }
 
-// Quotients of longer whole numbers by one number (backends/cpu/vector/divisor.h).
+// Writes division of int32 and int64 by a scalar (backends/cpu/vector/divisor.h).
 static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   static const char *const names[] = {"floordiv", "remainder", "truncdiv", "fmod"};
   const char *text = op->expr.text, *name = NULL;
@@ -518,7 +524,7 @@ static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewrit
 }
 
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
-  // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
+  // Complex functions are calls per element, not vector loops: optimise for size.
   bool easy = has_easy_powers(op, s);
   const char *rare = s->suffix[0] == 'c' && w->calls && !easy ? "__attribute__((cold)) " : "";
   const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
@@ -547,7 +553,7 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
   write_loop(to, op, s, w);
   fprintf(to, "%s}\n", end);
 }
-// A slow row has a form for wide vectors, too.
+// Writes a row; a compute-bound one also has a version for wide vectors.
 static void write_row(FILE *to, const og_op *op, const stamp *s) {
   if (write_part_row(to, op, s)) return;
   rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->number};
@@ -569,10 +575,10 @@ const char *og_hand_kernel(const og_op *op) {
   return og_is(op, "kernel") || og_is(op, "reduce") ? op->name : NULL;
 }
 
-// The half formats are computed with as floats.
+// fp16 and bf16 are computed in float.
 static bool has_row(const og_op *op, const stamp *s) { return og_is_wide(s) && og_in_set(op, s); }
 
-// Expressions that half formats have of their bits.
+// Expressions computed on the bits of fp16 and bf16.
 static const char *sign_row(const og_op *op) {
   static const char *const rows[][2] = {
       {"-self", "neg"}, {"abs(self)", "abs"}, {"select(self < 0, 0, self)", "relu"}};
@@ -661,8 +667,8 @@ static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const 
   fprintf(to, "  return (%s)(%s);\n}\n", s->c, expr);
 }
 
-// Elements of type s, added up in s, and those sums in `wide`. A short whole number begins with one
-// of its own type.
+// Writes a fold of elements of type s, accumulated in s, with partial results in `wide`. Short
+// integers have a first accumulator of their own type.
 static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const stamp *wide,
                              const og_fold *f) {
   bool shorter = wide->kind == 'i' && s != wide;
@@ -699,8 +705,8 @@ static void write_fold(FILE *to, const og_op *op) {
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     const stamp *s = og_stamp_of(widths[i][0]);
     bool truth = s->kind == 'c' && (gives_bool(op) || og_has(op, OG_W_longresult));
-    if (truth || !og_in_set(op, s)) continue;  // of complex numbers only the truth is looked at
-    if (i < 2 && !f.start) continue;           // sums are long
+    if (truth || !og_in_set(op, s)) continue;  // complex numbers are only tested for nonzero
+    if (i < 2 && !f.start) continue;           // sums accumulate in int64
     write_fold_stamp(to, op, s, og_stamp_of(widths[i][1]), &f);
     list = og_format("%s[%s] = &fold_%s_%s, ", list, s->dtype, op->name, s->suffix);
   }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what launches a hand-written device kernel: `cuda MODULE by NUMBER with NAME = NUMBER`, or
-// `cuda MODULE complex by ...`, of complex dtypes, too.
+// Writes the launch of a hand-written device kernel: `cuda MODULE by NUMBER with NAME = NUMBER`;
+// `cuda MODULE complex by ...` adds complex dtypes.
 //
-// The kernel NAME_f32 (and so on) of backends/cuda/kernels/MODULE.cu gets a struct k_NAME, has a
-// thread for each of NUMBER, and goes round with the grid's stride. Tensors are row-major, with
-// elements of the first one's dtype, unless the entry says another. The struct, the list of dtypes
-// and the host's function come from here, so host and device cannot differ.
+// The kernel NAME_f32 (and so on) in backends/cuda/kernels/MODULE.cu takes a struct k_NAME and runs
+// a grid-stride loop over NUMBER threads. Tensors are row-major and have the dtype of the first
+// one, unless the entry states another. The struct, the list of dtypes and the host function are
+// generated here, so host and device agree.
 #include "opgen/opgen.h"
 
 typedef struct launch {
   const og_op *op;
   const char *module;
   bool complex;
-  og_node *by, *with;  // `with` is a call with keywords, or NULL
+  og_node *by, *with;  // `with`: a call node with keywords, or NULL
 } launch;
 
 static launch parse(const og_op *op) {
@@ -75,14 +75,14 @@ static og_value naming(const og_node *n, void *context) {
   return v;
 }
 
-// Whether there is a kernel of a dtype.
+// True if there is a kernel for a dtype.
 static bool has_kernel(const launch *x, const og_stamp *s) {
   return (s->kind != 'c' || x->complex) && og_in_set(x->op, s);
 }
 
 // ---- members of the struct
 
-// The dtype of elements: NULL for that of the first tensor.
+// The dtype of elements; NULL: that of the first tensor.
 typedef struct elements {
   const char *dtype, *c;
 } elements;
@@ -102,7 +102,7 @@ static elements result_elements(const og_op *op, int r) {
   og_die(op->place, "a result of %s has no result line", op->name);
 }
 
-// Whether a condition asks isint64(NAME).
+// True if a condition requires isint64(NAME).
 static bool asks_int64(const og_node *n, const char *name) {
   if (n->kind == OG_CALL && !strcmp(n->text, "isint64") && !strcmp(n->items[0]->text, name))
     return true;
@@ -150,7 +150,7 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
   fprintf(to, "\n\n");
 }
 
-// ---- the host's function
+// ---- host function
 
 static void write_operand(FILE *to, const char *way, elements e, const char *name) {
   fprintf(to, "      .%s = px__cuda_dense_%s(&d, args->%s, %s),\n", name, way, name,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers (layers/*.layer): reads the fields of their entries and writes what follows from them. The
-// language is in layers/GRAMMAR.md. Files are written as for ops, under the same folder.
+// Layers (layers/*.layer): reads the fields of their entries and writes the generated files.
+// layers/GRAMMAR.md describes the language. Output files are written as for ops, in the same
+// folder.
 #include "opgen/layer.h"
 
 #include <ctype.h>
@@ -30,7 +31,7 @@ int og_layer_param(const og_layer *l, const char *name) {
 
 // ---- reading
 
-// "LeakyReLU" is leaky_re_lu: such names have a field `cname`.
+// Converts to snake case. "LeakyReLU" becomes leaky_re_lu: such layers have a field `cname`.
 static const char *snake(const char *name) {
   char *made = malloc(2 * strlen(name) + 1), *to = made;
   if (!made) exit(1);
@@ -44,8 +45,8 @@ static const char *snake(const char *name) {
   return made;
 }
 
-// `input hx[2]? lengths[]`: names; how many tensors it has; whether it may be absent, as all behind
-// it may; whether it may be numbers.
+// Parses `input hx[2]? lengths[]`: the name, the number of tensors, `?` for optional (as are all
+// later ports), and `[]` for a list of numbers.
 static int read_ports(const og_layer *l, og_port *ports, const char *field, const char *otherwise) {
   const og_field *f = og_entry_field(l->e, field);
   char *names = strdup(f ? f->text : otherwise);
@@ -66,7 +67,7 @@ static int read_ports(const og_layer *l, og_port *ports, const char *field, cons
   return count;
 }
 
-// `let NAME = VALUE`, `fixed NAME = VALUE`, and `each NAME < COUNT, NAME < COUNT`.
+// Parses `let NAME = VALUE`, `fixed NAME = VALUE`, and `each NAME < COUNT, NAME < COUNT`.
 static og_named read_named(const og_field *f, const char *text, const char *sign) {
   const char *at = strstr(text, sign);
   if (!at) og_die(f->place, "expected `%s NAME %s VALUE`", f->name, sign);
@@ -87,8 +88,8 @@ static void read_lets(og_layer *l) {
   }
 }
 
-// `param NAME [SIZES] = START if CONDITION`; a buffer may name its dtype after the sizes, or have
-// nothing but its name: then it is the constructor's argument.
+// Parses `param NAME [SIZES] = START if CONDITION`. A buffer may have a dtype after the sizes, or
+// only a name: then it is the constructor's argument.
 static void read_own(og_layer *l, const og_field *f) {
   const char *end = f->text + strcspn(f->text, " "), *at = og_skip(end);
   if (l->own_count == OG_MAX_OWN) og_die(f->place, "too many tensors of %s", l->e->name);
@@ -117,7 +118,8 @@ static void read_own(og_layer *l, const og_field *f) {
   if (own->start->kind != OG_CALL) og_die(f->place, "`%s` is not an initializer", at + 1);
 }
 
-// `method NAME(PARAMETERS) = FN`. The tensors of the first one are the inputs of the layer.
+// Parses `method NAME(PARAMETERS) = FN`. The tensors of the first method are the inputs of the
+// layer.
 static void read_method(og_layer *l, const og_field *f) {
   const char *end = og_word_end(f->text);
   if (l->method_count == OG_MAX_METHODS) og_die(f->place, "too many methods of %s", l->e->name);
@@ -146,7 +148,7 @@ static void read_methods(og_layer *l) {
   }
 }
 
-// `run FN` or `run FN(ARGUMENTS)`.
+// Parses `run FN` or `run FN(ARGUMENTS)`.
 static void read_run(og_layer *l) {
   const char *text = og_layer_text(l, "run"), *open = text ? strchr(text, '(') : NULL;
   if (!text) return;
@@ -160,7 +162,7 @@ static bool names_fixed(const og_layer *l, const og_node *n) {
   return false;
 }
 
-// A check of what is an argument of another entry (`like`), but fixed in this one, is left out.
+// Drops checks of arguments of another entry (`like`) that this one fixes.
 static void drop_checks(const og_layer *l) {
   og_entry *e = (og_entry *)l->e;
   int kept = 0;
@@ -177,8 +179,8 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
-// Where tensors go, modules, the names of tensors, what the entry says of `passing` and `owned`,
-// and PyTorch's older words for `reduction`.
+// Marks arguments without an attribute: device and dtype, modules, names of tensors, `passing`, and
+// the deprecated forms of `reduction`. Marks the arguments in `owned`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     og_param *p = &((og_entry *)l->e)->params[i];
@@ -196,7 +198,7 @@ bool og_layer_takes_modules(const og_layer *l, bool optional_too) {
   return false;
 }
 
-// Whether another entry has this one as its base.
+// True if another entry has this one as its base.
 static bool names_as_base(const og_entry *e) {
   for (int i = 0; i < og.entry_count; i++) {
     const og_field *base = og_entry_field(og.entries[i], "base");
@@ -338,7 +340,7 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
   fprintf(to, "\n");
 }
 
-// The arguments whose types Python checks itself, in the order of the checks, and its text.
+// Writes the arguments with types checked in Python, in the order of the checks, and the text.
 static void write_typed(FILE *to, const og_layer *l) {
   const char *typed = og_layer_text(l, "typed"), *colon = typed ? strstr(typed, " : ") : NULL;
   if (!typed) return;
@@ -401,7 +403,7 @@ static const char license[] =
     "// SPDX-License-Identifier: Apache-2.0\n// Generated by tools/opgen from layers/*.layer. Do "
     "not edit.\n";
 
-// Whether the i-th layer has a field, with a text that none before it has.
+// True if the i-th layer is the first one with this text of a field.
 static bool is_first(int i, const char *field) {
   const char *own = og_layer_text(layers[i], field);
   for (int k = 0; own && k < i; k++) {
@@ -411,7 +413,7 @@ static bool is_first(int i, const char *field) {
   return own != NULL;
 }
 
-// The functions that entries name, each once.
+// Writes the prototypes of functions named by entries, each once.
 static void write_functions(const char *folder) {
   FILE *to = og_create(folder, "layer_functions.h");
   fprintf(to, "%s#pragma once\n#include \"phlox/nn.h\"\n", license);
@@ -425,21 +427,20 @@ static void write_functions(const char *folder) {
 
 static const char header_comment[] =
     "//\n"
-    "// Constructors of layers and losses. What a layer needs comes by position, the rest by "
-    "name:\n"
+    "// Constructors of layers and losses. Arguments without a default are positional, others\n"
+    "// named:\n"
     "//\n"
     "//   px_conv2d_new(&conv, 1, 32, 3, .padding = 1, .bias = false)\n"
     "//   px_conv2d_new(&conv, 1, 32, PX_SIZES(3, 5), .stride = {1, 2})\n"
     "//\n"
-    "// A size is one number for all dimensions, or a list of one for each; a list of any length\n"
-    "// ends at its first 0. PX_NO_INT and PX_NO_FLOAT stand for None. Each call makes *out, a "
-    "new\n"
-    "// module. Errors: PX_TYPE for what is not given, and those of the layer, after `fails`.\n"
-    "// `by_name`, the last member, is where positions end: one argument more without a name gets "
-    "a\n"
-    "// warning of the compiler.\n"
+    "// A size is one number for all dimensions, or a list with one per dimension. A list of any\n"
+    "// length ends at its first 0. PX_NO_INT and PX_NO_FLOAT are None. *out is a new module.\n"
+    "// Errors: PX_TYPE for a missing argument, and those of the layer after `raises`.\n"
+    "// `by_name`, the last member, follows the positional arguments: an extra one gets a "
+    "compiler\n"
+    "// warning.\n"
     "//\n"
-    "// In C++, and where arguments are put together bit by bit: px_conv2d_args args =\n"
+    "// In C++, or to set arguments one by one: px_conv2d_args args =\n"
     "// {PX_CONV2D_ARGS}; args.out = &conv; ...; px_conv2d_make(&args).\n";
 
 static void write_code(const char *folder) {
@@ -514,7 +515,7 @@ void og_analyse_layers(void) {
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "layer")) add_layer(read_layer(og.entries[i]));
   qsort(layers, (size_t)layer_count, sizeof *layers, by_name);
-  FILE *nowhere = fopen("/dev/null", "w");  // mistakes come out before any output is begun
+  FILE *nowhere = fopen("/dev/null", "w");  // errors are reported before any output is opened
   for (int i = 0; nowhere && i < PARTS; i++) each(nowhere, parts[i].write);
   if (nowhere) fclose(nowhere);
 }

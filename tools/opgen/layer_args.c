@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes views of layers' arguments: structs by which the C functions that entries name (`run`,
+// Writes views of layers' arguments: structs through which the C functions named by entries (`run`,
 // `sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill them.
-// Entries that name one function have the same inputs, so that one struct serves them.
+// Entries naming one function have the same inputs, so one struct serves them.
 #include "opgen/layer.h"
 
-// A function that an entry names.
+// A function named by an entry.
 typedef struct named {
-  const char *function, *word;  // word: what the kind's function begins with
-  const og_method *method;      // or NULL: it takes tensors
+  const char *function, *word;  // word: prefix of the kind's function
+  const og_method *method;      // NULL: the function takes tensors
   bool sized;
 } named;
 enum { MOST = OG_MAX_METHODS + 2 };
@@ -35,14 +35,14 @@ static const char *members_of(const og_layer *l, const named *f) {
     const og_port *port = &l->inputs[i];
     const char *many = port->tensors > 1 ? og_format("[%d]", port->tensors) : "";
     text = og_format("%s  px_tensor *%s%s;%s\n", text, port->name, many,
-                     port->optional ? "  // NULL, if absent" : "");
+                     port->optional ? "  // NULL if absent" : "");
   }
   if (f->sized) text = og_format("%s  px_value sizes;  // of the result\n", text);
   if (!f->method && !f->sized && l->run_arguments) text = og_format("%s  int64_t number;\n", text);
   return text;
 }
 
-// Each function once, with its struct.
+// Writes each function once, with its struct.
 void og_write_layer_views(FILE *to, og_layer *const *layers, int count) {
   static struct { const char *function, *members; } written[OG_MAX_OPS];
   named all[MOST];

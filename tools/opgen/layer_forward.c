@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes forward functions: a formula becomes direct calls of the ops' C functions. In it a name is
-// an input, a tensor of the layer, or an argument of its constructor, in this order; `training` is
-// the module's mode. A layer with an argument `inplace` calls its op in place where that is true.
+// Writes forward functions: a formula becomes direct calls of the ops' C functions. A name is an
+// input, a tensor of the layer, or an argument of its constructor, in this order; `training` is the
+// module's mode. A layer with an argument `inplace` calls its op in place if the argument is true.
 #include "opgen/layer.h"
 
 typedef struct context {
@@ -26,7 +26,7 @@ static og_value name_of(const og_node *n, void *with) {
       og_die(n->place, "'%s' is not allowed in the forward of %s", n->text, x->l->e->name);
     return (og_value){.type = OG_INT, .c = og_format("px_tensor_%s(%s)", n->text, tensor)};
   }
-  if (tensor) {  // an input is always there, unless the entry says otherwise
+  if (tensor) {  // inputs are required unless marked optional
     int input = og_layer_input(x->l, n->text);
     bool absent = input < 0 || x->l->inputs[input].optional;
     return (og_value){
@@ -58,7 +58,7 @@ const char *og_layer_absent(const og_param *p) {
   }
 }
 
-// A number where the op takes an optional one: its address, or NULL.
+// Writes a number for an optional parameter of the op: its address, or NULL.
 static const char *optional_number(context *x, og_value v, og_type type) {
   const char *c = type == OG_INT ? "int64_t" : type == OG_FLOAT ? "double" : "bool";
   if (!v.absent) return og_format("&(%s){%s}", c, v.c);
@@ -88,7 +88,7 @@ static const char *list_argument(context *x, const og_node *n) {
   return og_format("(const int64_t[]){%s}, 1", v.c);
 }
 
-// What an argument of the op's C function is for the node: the caller's, or the schema's default.
+// Returns the C argument of a parameter of the op: the node's value, or the schema's default.
 static const char *argument(context *x, const og_node *n, const og_op *op, const og_param *p) {
   if (!n && p->fallback) n = og_formula(p->fallback, op->place);
   bool none = !n || (n->kind == OG_CONSTANT && !strcmp(n->text, "None"));
@@ -110,7 +110,7 @@ static const char *argument(context *x, const og_node *n, const og_op *op, const
   return v.c;
 }
 
-// The nodes of a call in the order of the op's parameters.
+// Returns the nodes of a call in the order of the op's parameters.
 static const og_op *arguments_of(context *x, const og_node *call, const og_node **given,
                                  int results) {
   const og_op *op = og_find(call->text);
@@ -130,7 +130,8 @@ static const og_op *arguments_of(context *x, const og_node *call, const og_node 
   return op;
 }
 
-// ", inputs[0], weight, bias)": what follows the result in a call; what it needs before is written.
+// Returns the arguments of a call after the result, ", inputs[0], weight, bias)", and writes the
+// statements they need.
 static const char *rest_of(context *x, const og_node *call, int results) {
   const og_node *given[OG_MAX_PARAMS] = {NULL};
   const og_op *op = arguments_of(x, call, given, results);
@@ -159,8 +160,8 @@ static og_node *call_node(const og_node *at, const char *op) {
   return call;
 }
 
-// An operator as a call of its op. A number at its left side becomes a tensor, which takes part in
-// promotion as a number does.
+// Rewrites an operator as a call of its op. A number on the left becomes a tensor, which takes part
+// in promotion like a number.
 static const og_node *as_call(context *x, const og_node *n) {
   static const char *const names[] = {"+", "add", "-", "sub", "*", "mul", "/", "div"};
   if (n->kind == OG_CALL) return n;
@@ -247,7 +248,7 @@ const char *og_layer_forward_name(const og_layer *l) {
   return l->run || l->forward ? og_format("forward_%s", l->e->name) : NULL;
 }
 
-// Arguments that have a tensor's name are not meant by it.
+// A name of both a tensor and an argument means the tensor.
 static void write_locals(FILE *to, const og_layer *l, const og_node *formula,
                          const og_node *other) {
   const og_node *nodes[] = {formula, other};
@@ -259,7 +260,7 @@ static void write_locals(FILE *to, const og_layer *l, const og_node *formula,
     if (!tensor_of(l, l->e->params[i].name)) og_write_layer_argument(to, l, i, nodes, 2);
 }
 
-// Two results, or one where the condition does not hold.
+// Writes a function with two results, or one if the condition does not hold.
 static void write_pair(FILE *to, const og_layer *l) {
   context x = {to, l, 0, "  "};
   fprintf(to,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what a layer does when it is made: sizes spread over the dimensions, then checks, changed
-// arguments and tensors, in the order of the entry; and of tensors that there are several of, their
-// names.
+// Writes the initialisation of a layer: expands sizes over the dimensions, then runs checks,
+// changed arguments and tensors in the order of the entry. Also writes the names of tensors indexed
+// by `each`.
 #include "opgen/layer.h"
 
 typedef struct context {
@@ -31,7 +31,7 @@ static const og_node *named(const og_named *all, int count, const char *name) {
   return NULL;
 }
 
-// len(LIST), size(LIST, NUMBER), of an argument.
+// len(LIST) and size(LIST, NUMBER) of an argument.
 static og_value of_list(const og_node *n, const context *x) {
   const char *name = n->count && n->items[0]->kind == OG_NAME ? n->items[0]->text : "";
   int p = og_layer_param(x->l, name), wanted = strcmp(n->text, "len") ? 2 : 1;
@@ -44,8 +44,8 @@ static og_value of_list(const og_node *n, const context *x) {
   return (og_value){.type = OG_INT, .c = c};
 }
 
-// Names are what `let` says, the numbers of the loops, and the constructor's arguments; those of
-// tensors mean them where a start takes one.
+// Resolves names: values of `let`, numbers of the `each` loops, and the constructor's arguments.
+// Names of tensors are allowed only as arguments of initializers.
 static og_value name_of(const og_node *n, void *with) {
   const context *x = with;
   const og_layer *l = x->l;
@@ -105,7 +105,7 @@ static void write_set(context *x, const og_field *f) {
 
 // ---- param and buffer
 
-// How a tensor starts: the C call, in which $t is the tensor, $1 and $2 the arguments.
+// Initializers: the C call, with $t for the tensor and $1 and $2 for the arguments.
 static const struct {
   const char *name;
   int count;
@@ -161,8 +161,8 @@ static const char *dtype_of(const og_own *own) {
   return !strcmp(own->dtype, "int64") ? "PX_INT64" : !strcmp(own->dtype, "bool") ? "PX_BOOL" : "";
 }
 
-// The name of a tensor, "weight_l{layer}{reverse:_reverse}", as the arguments of snprintf: the
-// number, or a text where it is not 0.
+// Returns the name of a tensor, "weight_l{layer}{reverse:_reverse}", as arguments of snprintf.
+// `{reverse:_reverse}` is the text if the number is nonzero.
 static const char *name_arguments(const context *x, const og_own *own) {
   const char *format = "", *arguments = "";
   for (const char *at = own->name; *at; at++) {
@@ -184,7 +184,7 @@ static const char *name_arguments(const context *x, const og_own *own) {
   return og_format("\"%s\"%s", format, arguments);
 }
 
-// Opens the loops of `each`; gives the indent of what is inside.
+// Opens the loops of `each` and returns the indent of their bodies.
 static const char *open_loops(context *x) {
   const char *indent = "  ";
   for (int i = 0; i < x->l->each_count; i++) {
@@ -197,7 +197,7 @@ static const char *open_loops(context *x) {
   return indent;
 }
 
-// The tensors of one round of the loops. Where the condition does not hold there is none.
+// Writes the tensors of one iteration of the loops. There is none if the condition does not hold.
 static void write_each(context *x) {
   const char *indent = open_loops(x);
   fprintf(x->to, "%schar name[PX__TEXT];\n", indent);
@@ -215,7 +215,7 @@ static void write_each(context *x) {
   fprintf(x->to, "  }\n");
 }
 
-// What the i-th tensor is called.
+// Writes the function returning the name of the i-th tensor.
 static void write_names(context *x, const og_node *const *nodes, int count) {
   fprintf(x->to,
           "static bool tensor_name_%s(const px_module *self, int i, char *name, size_t room) {\n",
@@ -257,7 +257,7 @@ static void write_own(context *x, const og_own *own) {
 
 // ---- child NAME = KIND(ARGUMENTS)
 
-// KIND(ARGUMENTS)
+// Parses KIND(ARGUMENTS).
 static og_node *child_call(const og_field *f) {
   const char *equals = strchr(f->text, '=');
   og_node *call = equals ? og_formula(equals + 1, f->place) : NULL;
@@ -270,14 +270,14 @@ static const og_entry *kind_of(const og_node *call) {
       return og.entries[i];
   og_die(call->place, "unknown layer %s", call->text);
 }
-// By position, or by name; NULL: not given.
+// Returns an argument by position or name; NULL if absent.
 static const og_node *argument_of(const og_node *call, int position, const char *name) {
   for (int i = 0; i < call->count; i++)
     if (call->keys[i] ? !strcmp(call->keys[i], name) : i == position) return call->items[i];
   return NULL;
 }
 
-// Where tensors go is passed on without being said.
+// device and dtype are passed on implicitly.
 static const char *child_argument(context *x, const og_node *call, int i, const og_param *p) {
   const og_node *n = argument_of(call, i, p->name);
   if (n && p->type == OG_INTS) return og_format("PX_I(%s)", og_whole_number(n, name_of, x));
@@ -304,14 +304,14 @@ static int loop_nodes(const og_layer *l, const og_node **nodes) {
   return l->each_count;
 }
 
-// All that the names of tensors read.
+// Collects the nodes read by the names of tensors.
 static int naming_nodes(const og_layer *l, const og_node **nodes) {
   int count = loop_nodes(l, nodes);
   for (int i = 0; i < l->own_count; i++) nodes[count++] = l->own[i].condition;
   return count;
 }
 
-// All that the steps read, to know the arguments.
+// Collects the nodes read by the steps, to declare the arguments.
 static int nodes_of(const og_layer *l, const og_node **nodes) {
   int count = 0, own = 0;
   for (int i = 0; i < l->e->field_count; i++) {
@@ -338,7 +338,7 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
 
 // ---- fixed NAME = VALUE
 
-// An attribute that is new may move those that there are, and lists lie in them.
+// A new attribute may move the existing ones; list pointers into them are read again.
 static void read_lists_again(context *x, const og_node *const *nodes, int count) {
   for (int i = 0; i < x->l->e->param_count; i++) {
     const og_param *p = &x->l->e->params[i];
@@ -362,7 +362,7 @@ static void write_step(context *x, const og_field *f, int *own) {
   if (!strcmp(f->name, "child")) write_child(x, f);
   bool tensor = !strcmp(f->name, "param") || !strcmp(f->name, "buffer");
   if (tensor && !x->l->each_count) write_own(x, &x->l->own[*own]);
-  if (tensor && x->l->each_count && !*own) write_each(x);  // all at once
+  if (tensor && x->l->each_count && !*own) write_each(x);  // all in one loop
   *own += tensor;
   if (!strcmp(f->name, "init")) fprintf(x->to, "  PX_TRY(%s(self));\n", f->text);
 }

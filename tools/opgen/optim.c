@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimisers: takes their entries apart, makes an op of the update of each, and writes the rows of
-// the library's table (gen/optim_kinds.c).
+// Optimisers: parses their entries, makes an op of each update, and writes the rows of the
+// library's table (gen/optim_kinds.c).
 #include "opgen/optim.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@ const optim_pair *optim_pair_of(const optim *o, const char *option, int *place) 
   return NULL;
 }
 
-// The place of an option; -1: there is none of that name.
+// Returns the index of an option; -1 if none.
 static int option_place(const optim *o, const char *name) {
   for (int i = 0; i < o->option_count; i++)
     if (!strcmp(o->options[i]->name, name)) return i;
@@ -27,7 +27,7 @@ static int option_place(const optim *o, const char *name) {
 }
 bool optim_has_option(const optim *o, const char *name) { return option_place(o, name) >= 0; }
 
-// ---- names and where they may stand
+// ---- names and scopes
 
 static const optim_state *state_named(const optim *o, const char *name) {
   for (int i = 0; i < o->state_count; i++)
@@ -35,7 +35,7 @@ static const optim_state *state_named(const optim *o, const char *name) {
   return NULL;
 }
 
-// What a name of a line stands for, as far as the lines before it say.
+// The meaning of a name in a line, given the previous lines.
 typedef enum meaning { UNKNOWN, OPTION, STATE, SCALAR, NUMBER, LOCAL, FIRST, TENSOR } meaning;
 static meaning meaning_of(const optim *o, const char *name, int before) {
   const optim_state *s = state_named(o, name);
@@ -52,10 +52,10 @@ static meaning meaning_of(const optim *o, const char *name, int before) {
 
 typedef struct scope {
   optim *o;
-  int before;     // lines
-  bool elements;  // of the tensors; numbers otherwise
-  bool options;   // nothing but options may stand here
-  bool others;    // something else did, where it may
+  int before;     // number of visible lines
+  bool elements;  // elements of tensors are allowed; otherwise numbers
+  bool options;   // only options are allowed
+  bool others;    // a name other than an option was used
 } scope;
 
 static void add_number(optim *o, const char *name, og_place at) {
@@ -83,7 +83,7 @@ static bool look_up_all(optim *o, const og_node *tree, int before, bool elements
 
 // ---- reading
 
-// "NAME = FORMULA if CONDITION": the parts that are there.
+// Parses "NAME = FORMULA if CONDITION"; FORMULA and CONDITION are optional.
 static const char *take_name(const og_field *f, const char **rest) {
   const char *end = og_word_end(f->text);
   if (end == f->text) og_die(f->place, "expected a name, not '%s'", f->text);
@@ -211,9 +211,9 @@ static og_op *make_kernel_op(const optim *o, const char *schema, const char *run
   return op;
 }
 
-// The update as an op: it changes its tensors in place, in one kernel. Its numbers come by value,
-// or else they lie on the device, in a line of what the op of numbers has made; then the scalars
-// are tensors there, which it moves on.
+// Makes the op of the update: one kernel that changes its tensors in place. Its numbers are passed
+// by value, or are on the device in a row written by the op of numbers. In the second form the
+// scalars are tensors on the device, which the op updates.
 static void make_update(const optim *o, bool on_device) {
   const char *tensors = "Tensor param, Tensor grad", *results = "Tensor new_param", *numbers = "";
   for (int i = 0; i < o->state_count; i++) {
@@ -227,11 +227,10 @@ static void make_update(const optim *o, bool on_device) {
     numbers = og_format("%s, float %s", numbers, o->numbers[i]);
   if (on_device) numbers = ", Tensor numbers, int line";
   const char *name = on_device ? og_format("%s_by", o->op) : o->op;
-  og_op_end(
-      make_kernel_op(o, og_format("%s(%s%s) -> (%s)", name, tensors, numbers, results),
-                     on_device ? "optimizer_step_by" : "optimizer_step",
-                     og_format("Takes one step of %s, whose entry says how%s.", o->entry->name,
-                               on_device ? ", by numbers that lie on the device" : "")));
+  og_op_end(make_kernel_op(o, og_format("%s(%s%s) -> (%s)", name, tensors, numbers, results),
+                           on_device ? "optimizer_step_by" : "optimizer_step",
+                           og_format("Performs one step of %s%s.", o->entry->name,
+                                     on_device ? " with numbers on the device" : "")));
 }
 
 int optim_scalars(const optim *o) {
@@ -240,7 +239,7 @@ int optim_scalars(const optim *o) {
   return count;
 }
 
-// What the host computes for a step by value, as an op: a line of numbers for each parameter.
+// Makes the op that computes the numbers of a step on the device, one row per parameter.
 static void make_numbers(const optim *o) {
   const char *options = "";
   for (int i = 0; i < o->option_count; i++)
@@ -251,10 +250,10 @@ static void make_numbers(const optim *o) {
                 "Tensor",
                 o->numbers_op, options),
       "optimizer_numbers",
-      og_format("Makes the numbers of a step of %s on the device, a line for each parameter.",
+      og_format("Computes the numbers of a step of %s on the device, one row per parameter.",
                 o->entry->name));
   og_op_field(op,
-              og_format("check each == %d : RUNTIME \"%s has %d scalars for each parameter\"",
+              og_format("check each == %d : RUNTIME \"%s requires %d scalars per parameter\"",
                         optim_scalars(o), o->entry->name, optim_scalars(o)),
               o->entry->place);
   og_op_end(op);
@@ -266,7 +265,7 @@ static void make_ops(const optim *o) {
   make_numbers(o);
 }
 
-// `loop NAME(...)`: of its checks, which are Python as they stand, nothing is read here.
+// Reads `loop NAME(...)`. Its checks are Python and are not parsed.
 static void read_loop(const og_entry *e) {
   if (loop_count == LOOPS) og_die(e->place, "too many loops");
   optim *o = &loops[loop_count++];
@@ -303,7 +302,7 @@ static void write_options(FILE *to, const optim *o) {
   fprintf(to, "};\n");
 }
 
-// A body in which options go by their names.
+// Ends a body and declares the options it mentions.
 static void write_with_options(FILE *to, const optim *o, og_body *body) {
   og_body_end(body);
   for (int i = 0; i < o->option_count; i++)
@@ -318,7 +317,7 @@ static void note_option(const og_node *n, void *context) {
   else
     *only = "";
 }
-// The place of the one option that a condition is about; -1 if there are several.
+// Returns the index of the only option in a condition; -1 if there are several.
 static int only_option(const optim *o, const og_node *tree) {
   const char *only = NULL;
   og_names(tree, note_option, &only);
@@ -413,7 +412,7 @@ static void write_row(FILE *to, const optim *o) {
           option_place(o, "capturable"), name, o->state_count, o->number_count, name, name, name);
 }
 
-// ---- constructors for C: every option by name, those that are left out at their defaults
+// ---- C constructors: named options with defaults
 
 static const char *stem(const optim *o) { return og_copy(o->op, strlen(o->op) - 5); }
 static const char *upper(const optim *o) {
@@ -427,7 +426,7 @@ void optim_write_constructor(FILE *to, const optim *o) {
   fprintf(to, "// %s\n// %s.\n", og_entry_field(o->entry, "doc")->text,
           og_entry_field(o->entry, "paper")->text);
   for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));)
-    fprintf(to, "//   fails: %s\n", og_check_sentence(f, "PX_"));
+    fprintf(to, "//   raises: %s\n", og_check_sentence(f, "PX_"));
   for (int i = 0; i < o->state_count; i++)
     fprintf(to, "%s%s%s", i ? ", " : "//   state: ", o->states[i].name,
             i + 1 < o->state_count ? "" : "\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes an op of its entry: the schema line and the fields.
+// Parses an op: the schema line and the fields.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -77,7 +77,7 @@ static void parse_kind(og_op *op, const char *text, og_place at) {
   }
 }
 
-// `grad P, Q = FORMULA` or `grad * = FN`.
+// Parses `grad P, Q = FORMULA` or `grad * = FN`.
 static void parse_grad(og_op *op, char *text, og_place at) {
   char *equals = strchr(text, '=');
   if (!equals) og_die(at, "expected `grad NAME = FORMULA`");

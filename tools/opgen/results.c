@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the run function of a kernel op whose entry says what its results are: `result NAMES =
-// SIZES : DTYPE`. The numbers in it are those of conditions (condition.c); the functions that
-// put sizes together are in src/call/shapes.h.
+// Writes the run function of a kernel op with lines `result NAMES = SIZES : DTYPE`. Numbers are
+// those of conditions (condition.c); the functions of sizes are in src/call/shapes.h.
 #include "opgen/opgen.h"
 
 // ---- sizes: statements that add to the shape `s`
 
-// What gives several sizes: of a tensor or a list of sizes, and numbers.
+// Functions of several sizes: arguments are a tensor or a list of sizes, and numbers.
 static const struct {
   const char *name, *c;
   int numbers;
@@ -73,7 +72,7 @@ static void write_shape(FILE *to, const og_op *op, const og_node *n, const char 
   }
 }
 
-// The parameter whose sizes a result has as they are, and that are not copied then; -1: none.
+// Returns the parameter with exactly the sizes of a result, used without a copy; -1 if none.
 static int whole_sizes(const og_op *op, const og_node *n) {
   if (n->kind == OG_LIST && n->count == 1 && n->items[0]->kind == OG_SPREAD)
     n = n->items[0]->items[0];
@@ -97,7 +96,7 @@ static const char *named_dtype(const og_op *op, const og_node *n) {
   og_die(n->place, "'%s' has no dtype in a result of %s", n->text, op->name);
 }
 
-// `weight or input`: that of the first, if it was given.
+// `weight or input`: the dtype of the first one if present, else of the second.
 static const char *first_dtype(const og_op *op, const og_node *n) {
   const og_node *maybe = n->items[0];
   int i = maybe->kind == OG_NAME ? og_param_find(op, maybe->text) : -1;
@@ -156,7 +155,7 @@ og_result og_result_parse(const og_op *op, const og_field *field) {
   return r;
 }
 
-// The dtype of the results that follow; float(DTYPE) refuses others.
+// Writes the dtype of the following results; float(DTYPE) rejects other dtypes.
 static void write_dtype(FILE *to, const og_op *op, const og_node *n) {
   bool only = n->kind == OG_CALL && !strcmp(n->text, "float") && n->count == 1;
   fprintf(to, "  d = %s;\n", dtype(op, only ? n->items[0] : n));
@@ -188,7 +187,7 @@ static void write_result(FILE *to, const og_op *op, const og_result *r, bool las
   }
 }
 
-// `draws N by K`: the kernel draws N numbers, K at a time.
+// Writes `draws N by K`: the kernel draws N numbers, K at a time.
 static void write_draws(FILE *to, const og_op *op) {
   const og_field *f = &op->draws;
   const char *by = f->text ? strstr(f->text, " by ") : NULL;
@@ -201,7 +200,7 @@ static void write_draws(FILE *to, const og_op *op) {
   fprintf(to, "  PX_TRY(px__call_draws(call, a[%d].v.generator, %s, %s));\n", generator, n, each);
 }
 
-// Every result must be made, by one line.
+// Checks that every result has exactly one line.
 static void check_results(const og_op *op, const og_result *lines) {
   unsigned made = 0;
   for (int k = 0; k < op->made_count; k++)
@@ -217,7 +216,7 @@ static void check_results(const og_op *op, const og_result *lines) {
 void og_write_results(FILE *to, const og_op *op) {
   og_result lines[OG_MAX_RESULTS];
   if (!op->made_count) return;
-  bool built = false;  // from parts, and not a parameter's
+  bool built = false;  // built from parts, not the sizes of a parameter
   for (int k = 0; k < op->made_count; k++) {
     lines[k] = og_result_parse(op, &op->made[k]);
     built |= whole_sizes(op, lines[k].shape) < 0;

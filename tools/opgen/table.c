@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the descriptors: parameters with their defaults, the library's own part, the px_op.
+// Writes the descriptors: parameters with defaults, the private px__op_impl, and the px_op.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -100,21 +100,21 @@ static const char *result_dtype(const og_op *op, int r) {
   return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
-// Whether a reduction over nothing is an error: its fold, or that of its kernel, has no identity.
+// True if a reduction of no elements is an error: its fold, or that of its kernel, has no identity.
 bool og_is_nonempty(const og_op *op) {
   const og_op *folded = op->kernel.text ? og_find(op->kernel.text) : op;
   if (folded && folded->fold.text) return og_fold_parse(folded).start;
   return og_has(op, OG_W_nonempty);
 }
 
-// The policies of mixed precision, of the descriptor and in words.
+// Autocast policies: the value in the descriptor, and words.
 static const struct {
   const char *name, *value, *words;
 } policies[] = {{"none", "PX_AUTOCAST_NONE", NULL},
                 {"lower", "PX_AUTOCAST_LOWER", "computes in the lower dtype"},
                 {"float32", "PX_AUTOCAST_FLOAT32", "computes in float32"},
                 {"widest", "PX_AUTOCAST_WIDEST", "computes in the widest dtype"},
-                {"never", "PX_AUTOCAST_NEVER", "refuses it"},
+                {"never", "PX_AUTOCAST_NEVER", "raises an error"},
                 {"plain", "PX_AUTOCAST_PLAIN", NULL}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
@@ -124,7 +124,7 @@ static int policy_named(const og_op *op, const char *name) {
   og_die(op->autocast.place, "unknown policy '%s' of %s", name, op->name);
 }
 
-// `POLICY` is that of all devices, `POLICY, cpu POLICY` that of accelerators and of the CPU.
+// `POLICY` applies to all devices; `POLICY, cpu POLICY` to accelerators and to the CPU.
 static og_policy policy_of(const og_op *op) {
   const char *text = op->autocast.text;
   if (!text) return (og_policy){0, 0};
@@ -143,13 +143,14 @@ const char *og_autocast_words(const og_op *op) {
   return og_format("autocast %s on %s", cuda ? cuda : cpu, cuda ? "cuda" : "the CPU");
 }
 
-// Which dtypes an out= tensor may have. Elements are cast one by one, other results are written.
+// Rules for the dtype of an out= tensor. Pointwise results are cast; other results are written
+// directly.
 static const struct {
   const char *name, *rule, *words;
 } out_rules[] = {{"cast", "PX__OUT_CAST", ""},
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
-                 {"gives", "PX__OUT_GIVES", ", whose dtype it computes in"},
+                 {"gives", "PX__OUT_GIVES", " and computes in its dtype"},
                  {"alone", "PX__OUT_ALONE", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
@@ -160,7 +161,7 @@ static int out_rule(const og_op *op) {
 }
 const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }
 
-// The parameters that the field `format` names.
+// Returns the mask of parameters in the field `format`.
 static unsigned format_mask(const og_op *op) {
   unsigned mask = 0;
   char *names = op->format.text ? strdup(op->format.text) : NULL;
@@ -173,7 +174,7 @@ static unsigned format_mask(const og_op *op) {
   return mask;
 }
 
-// Where a reduction has the parameters that the driver asks for.
+// Writes the positions of the parameters of a reduction read by the driver.
 static void write_fold_places(FILE *to, const og_op *op) {
   static const char *const names[] = {"dim", "keepdim", "dtype"};
   for (int i = 0; i < 3; i++) {
@@ -182,16 +183,16 @@ static void write_fold_places(FILE *to, const og_op *op) {
   }
 }
 
-// How many parameters there are up to the last that may be a tensor.
+// Returns the number of parameters up to the last tensor.
 static int tensor_params(const og_op *op) {
   int n = op->param_count;
   while (n && op->params[n - 1].type != OG_TENSOR && op->params[n - 1].type != OG_TENSORS) n--;
   return n;
 }
 
-// What is called of numbers that the kernel does not know.
+// Writes the function called for dtypes without a kernel.
 static void write_composed(FILE *to, const og_op *op) {
-  bool both = op->complex_node && op->of_unsigned.text;  // which say the same
+  bool both = op->complex_node && op->of_unsigned.text;  // the formulas are equal
   if (op->complex_node)
     fprintf(to, ".complex = complex_%s, %s", op->name, both ? ".composed = PX__OF_BOTH, " : "");
   if (op->unsigned_node)

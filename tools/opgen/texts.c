@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what is said of an op's arguments where they are refused: PyTorch's texts and names, from
-// the fields `wrapper` and `refuse`.
+// Writes PyTorch's error texts and names for rejected arguments, from the fields `wrapper` and
+// `refuse`.
 #include "opgen/opgen.h"
 
-// A text in which `\n` ends a line.
+// Replaces `
+// ` by line breaks.
 static const char *with_lines(char *text) {
   for (char *at = strstr(text, "\\n"); at; at = strstr(at, "\\n")) {
     *at = '\n';
@@ -12,8 +13,8 @@ static const char *with_lines(char *text) {
   return text;
 }
 
-// A refusal's text, `CODE "text"`, as the initialiser of a px__refusal. A %s in the text is what
-// the kind of refusal gives.
+// Returns `CODE "text"` as the initialiser of a px__refusal. Each kind of refusal supplies the
+// values of %s.
 static const char *refusal(const og_op *op, const og_field *f, const char *at) {
   const char *quote = strchr(at, '"'), *end = strrchr(at, '"');
   if (!quote || quote == end || end[1])
@@ -28,7 +29,7 @@ static const char *wrapper_of(const og_op *op) {
   return strcmp(op->wrapper.text, "none") ? og_quote(op->wrapper.text) : "NULL";
 }
 
-// `name CPU CUDA`: what PyTorch calls the kernels.
+// Writes `name CPU CUDA`: PyTorch's names of the kernels.
 static void write_kernel_names(FILE *to, const char *names) {
   static const char *const fields[] = {"cpu_kernel", "cuda_kernel"};
   for (int i = 0; i < 2 && *names; i++) {

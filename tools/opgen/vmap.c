@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the field `batch`: what a call does for the places of a mapped dimension
-// (src/call/vmap.c).
+// Reads the field `batch`: the vmap rule of the op (src/call/vmap.c).
 #include "opgen/opgen.h"
 
 typedef struct word_row {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says in words what a check refuses, for the C header, the reference pages and the docstrings:
-// `not isfloat(alpha) or isfloat(self) or isfloat(other)` is "if alpha is floating point, unless
-// self or other is floating point". Comparisons of numbers stay as they are written.
+// Describes checks in words for the C header, the reference pages and the docstrings: `not
+// isfloat(alpha) or isfloat(self) or isfloat(other)` is "if alpha is floating point, unless self or
+// other is floating point". Comparisons of numbers stay as written.
 #include "opgen/opgen.h"
 
-// "self is floating point", in parts. What has no verb is all in `who`.
+// "self is floating point", in parts. A clause without a verb is stored in `who`.
 typedef struct clause {
   const char *who;
-  const char *verb;  // as it is for one that does: a row of `verbs`
-  bool yes;          // it does
+  const char *verb;  // singular affirmative form: a row of `verbs`
+  bool yes;          // affirmative
   const char *rest;
-  bool many;  // `who` names several
+  bool many;  // `who` is plural
 } clause;
 enum { MOST_CLAUSES = 16 };
 typedef struct clauses {
@@ -29,7 +29,7 @@ static const char *conjugated(const clause *c) {
 
 static const char *clause_words(const og_node *n, bool yes);
 
-// `text` with a word in the place of its %s.
+// Returns `text` with its %s replaced by a word.
 static const char *put(const char *text, const char *word) {
   const char *mark = strstr(text, "%s");
   return mark ? og_format("%.*s%s%s", (int)(mark - text), text, word, mark + 2) : text;
@@ -86,7 +86,7 @@ static const char *inverse(const char *sign) {
 }
 
 static bool is_call(const og_node *n) { return n->kind == OG_CALL || n->kind == OG_SHAPE; }
-// The noun of what a function counts ("dimension"), or NULL.
+// Returns the noun of a counting function ("dimension"), or NULL.
 static const char *counted(const og_node *n) {
   const og_function *f = is_call(n) ? og_function_of(n->text) : NULL;
   return f && f->number ? f->says : NULL;
@@ -106,7 +106,7 @@ static const char *amount(const char *sign, const og_node *count, const char *no
   return og_format("%s%s %s", how, number, strcmp(number, "1") ? plural(noun) : noun);
 }
 
-// Whether it says that there are any, or, with ==, none.
+// True for a test of a count against 0: any, or, with ==, none.
 static bool is_of_none(const og_node *n) {
   return n->kind == OG_COMPARE && counted(n->items[0]) && !strcmp(n->items[1]->text, "0") &&
          strchr(">=!", *n->text) && strcmp(n->text, ">=");
@@ -130,7 +130,7 @@ static clause count_clause(const og_node *n, bool yes) {
   return c;
 }
 
-// a <= b <= c, which is written as two comparisons of one b.
+// True for a <= b <= c, parsed as two comparisons that share b.
 static bool is_chain(const og_node *n) {
   return n->kind == OG_LOGIC && *n->text == 'a' && n->items[0]->kind == OG_COMPARE &&
          n->items[1]->kind == OG_COMPARE && n->items[0]->items[1] == n->items[1]->items[0];
@@ -166,7 +166,7 @@ static clause comparison_clause(const og_node *n, bool yes) {
 
 // ---- clauses
 
-// What a function says: "has the same sizes as %s", the second argument.
+// Returns the clause of a function: "has the shape of %s", the second argument.
 static clause claim_of(const og_node *n, bool yes) {
   const og_function *f = og_function_of(n->text);
   const char *says = f ? f->says : !strcmp(n->text, "worded") ? "is a word" : NULL;
@@ -188,13 +188,13 @@ static clause clause_of(const og_node *n, bool yes) {
       .who = number_words(n), .verb = "is", .yes = true, .rest = yes ? "true" : "false"};
 }
 
-// "a, b and c" of "a and b" and c.
+// Joins "a and b" and c to "a, b and c".
 static const char *listed(const char *who, const char *joint, const char *more) {
   const char *word = og_format(" %s ", joint), *last = strstr(who, word);
   if (last) who = og_format("%.*s, %s", (int)(last - who), who, last + strlen(word));
   return og_format("%s%s%s", who, word, more);
 }
-// What is said of several is said once.
+// Merges clauses with equal predicates: their subjects are joined.
 static void add(clauses *all, const clause *c, const char *joint) {
   clause *last = all->count ? &all->of[all->count - 1] : NULL;
   if (last && last->verb && c->verb && !strcmp(last->verb, c->verb) && last->yes == c->yes &&
@@ -206,7 +206,7 @@ static void add(clauses *all, const clause *c, const char *joint) {
   }
 }
 
-// What more is said of the same one goes on from there.
+// Joins clauses; a repeated subject, or subject and verb, is omitted.
 static const char *joined(const clauses *all, const char *joint) {
   const char *text = "";
   for (int i = 0; i < all->count; i++) {
@@ -224,7 +224,8 @@ static const char *joined(const clauses *all, const char *joint) {
 static bool is_joint(const og_node *n) {
   return n->kind == OG_LOGIC && n->count == 2 && !is_chain(n);
 }
-// What refuses something that is given, empty or so: "if" says it better than "unless".
+// True for conditions that reject given or empty arguments: these read better with "if" than with
+// "unless".
 static bool refuses(const og_node *n) {
   if (n->kind == OG_COMPARE)
     return is_of_none(n) ? *n->text != '=' : !strcmp(n->text, "is") || !strcmp(n->text, "!=");
@@ -232,7 +233,7 @@ static bool refuses(const og_node *n) {
 }
 static bool demands(const og_node *n) { return !refuses(n); }
 
-// The conditions that `of` joins, all or those that `which` takes, negated if not `yes`.
+// Collects the conditions joined by `of`, filtered by `which`, negated if not `yes`.
 static void collect(clauses *to, const og_node *n, const char *of, bool (*which)(const og_node *),
                     bool yes) {
   if (is_joint(n) && !strcmp(n->text, of)) {
@@ -247,7 +248,7 @@ static const char *collected(const og_node *n, const char *of, bool (*which)(con
                              bool yes) {
   clauses found = {.count = 0};
   collect(&found, n, of, which, yes);
-  clause *only = found.count == 1 ? found.of : NULL;  // needs no parentheses
+  clause *only = found.count == 1 ? found.of : NULL;  // a single clause needs no parentheses
   if (only && *only->who == '(' && !only->verb)
     return og_copy(only->who + 1, strlen(only->who) - 2);
   return joined(&found, (*of == 'a') == yes ? "and" : "or");
@@ -268,7 +269,7 @@ static const char *refusal_words(const og_node *n) {
   return og_format(*wanted ? "if %s, unless %s" : "if %s", given, wanted);
 }
 
-// A status as Python's exception.
+// Returns the Python exception of a status.
 static const char *exception_of(const char *code) {
   static const char *const names[][2] = {
       {"RUNTIME", "RuntimeError"},     {"VALUE", "ValueError"},
@@ -282,7 +283,7 @@ static const char *exception_of(const char *code) {
 
 const char *og_check_sentence(const og_field *field, const char *prefix) {
   char *dim, *tensor;
-  if (!strcmp(field->text, "device")) return NULL;  // as of all ops
+  if (!strcmp(field->text, "device")) return NULL;  // common to all ops
   if (og_check_dimension(field, &dim, &tensor))
     return og_format("%s if %s is out of range", prefix ? "PX_INDEX" : "IndexError", dim);
   og_check c = og_check_parse(field);
