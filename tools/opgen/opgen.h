@@ -162,9 +162,10 @@ extern og_tables og;
   XX(sum) \
   XX(inplace) \
   XX(out) \
-  XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) XX(random) XX(onlyinplace) \
-      XX(mutates) XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) XX(idempotent) \
-          XX(apart) XX(aside) XX(rows) XX(tensors) XX(either) XX(realresult) XX(unconjugated) \
+  XX(nomethod) \
+  XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) XX(random) XX(onlyinplace) XX(mutates) \
+      XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart) \
+          XX(noalias_others) XX(rows) XX(tensors) XX(either) XX(realresult) XX(unconjugated) \
               XX(ordered)
 // clang-format on
 typedef enum og_word {
