@@ -224,7 +224,7 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, ".check = px__unchecked, ");
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
-          og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_apart), og_faults(op));
+          og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
           og_has(op, OG_W_rows), format_mask(op));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
