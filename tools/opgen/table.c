@@ -288,7 +288,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
   if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ALONE");
-  if (og_has(op, OG_W_either)) fprintf(to, " | PX_OP_ONE_NUMBER");
+  if (og_has(op, OG_W_one_number)) fprintf(to, " | PX_OP_ONE_NUMBER");
   if (og_has(op, OG_W_unconjugated)) fprintf(to, " | PX_OP_UNCONJUGATED");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
   if (strstr(op->name, "_of_complex")) fprintf(to, " | PX_OP_OF_COMPLEX");
