@@ -287,7 +287,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (nn) fprintf(to, " | PX_OP_IS_NN");
   if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
-  if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ALONE");
+  if (og_has(op, OG_W_no_numbers)) fprintf(to, " | PX_OP_TENSORS_ALONE");
   if (og_has(op, OG_W_one_number)) fprintf(to, " | PX_OP_ONE_NUMBER");
   if (og_has(op, OG_W_unconjugated)) fprintf(to, " | PX_OP_UNCONJUGATED");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
