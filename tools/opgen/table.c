@@ -226,7 +226,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
-          og_has(op, OG_W_rows), format_mask(op));
+          og_has(op, OG_W_pixel_rows), format_mask(op));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   write_fold_places(to, op);
