@@ -150,7 +150,7 @@ static const struct {
 } out_rules[] = {{"cast", "PX__OUT_CAST", ""},
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
-                 {"gives", "PX__OUT_GIVES", " and computes in its dtype"},
+                 {"computes", "PX__OUT_GIVES", " and computes in its dtype"},
                  {"alone", "PX__OUT_ALONE", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
