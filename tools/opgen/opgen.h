@@ -168,7 +168,8 @@ extern og_tables og;
   XX(nn) \
   XX(hidden) \
   XX(factory) \
-  XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) \
+  XX(random) \
+  XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) \
       XX(idempotent) XX(noalias) XX(noalias_others) XX(pixel_rows) XX(no_numbers) XX(one_number) \
           XX(realresult) XX(unconjugated) XX(ordered)
 // clang-format on

@@ -151,7 +151,7 @@ static const struct {
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
                  {"computes", "PX__OUT_GIVES", " and computes in its dtype"},
-                 {"alone", "PX__OUT_ALONE", ""}};
+                 {"same_if_numbers", "PX__OUT_ALONE", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
   const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";
