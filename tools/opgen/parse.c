@@ -111,19 +111,40 @@ void og_op_field(og_op *op, char *line, og_place at) {
   struct {
     const char *name;
     og_field *field;
-  } fields[] = {
-      {"kind", &op->kind_field},     {"expr", &op->expr},         {"fold", &op->fold},
-      {"dtypes", &op->dtypes},       {"run", &op->run},           {"kernel", &op->kernel},
-      {"body", &op->body},           {"gradname", &op->gradname}, {"pyname", &op->pyname},
-      {"note", &op->note},           {"doc", &op->doc},           {"masks", &op->masks},
-      {"saves", &op->saves},         {"domain", &op->domain},     {"nograd", &op->nograd},
-      {"turned", &op->turned},       {"alias", &op->alias},       {"wrapper", &op->wrapper},
-      {"autocast", &op->autocast},   {"shape", &op->shape},       {"errors", &op->errors},
-      {"example", &op->example},     {"expands", &op->expands},   {"draws", &op->draws},
-      {"cuda", &op->cuda},           {"out", &op->out},           {"expanded", &op->expanded},
-      {"lazy", &op->lazy},           {"format", &op->format},     {"batch", &op->batch},
-      {"complex", &op->complex},     {"work", &op->work},         {"flops", &op->flops},
-      {"unsigned", &op->of_unsigned}};
+  } fields[] = {{"kind", &op->kind_field},
+                {"expr", &op->expr},
+                {"fold", &op->fold},
+                {"dtypes", &op->dtypes},
+                {"run", &op->run},
+                {"kernel", &op->kernel},
+                {"body", &op->body},
+                {"gradname", &op->gradname},
+                {"pyname", &op->pyname},
+                {"note", &op->note},
+                {"doc", &op->doc},
+                {"masks", &op->masks},
+                {"saves", &op->saves},
+                {"domain", &op->domain},
+                {"nograd", &op->nograd},
+                {"turned", &op->turned},
+                {"alias", &op->alias},
+                {"wrapper", &op->wrapper},
+                {"autocast", &op->autocast},
+                {"shape", &op->shape},
+                {"errors", &op->errors},
+                {"example", &op->example},
+                {"expands", &op->expands},
+                {"draws", &op->draws},
+                {"cuda", &op->cuda},
+                {"out", &op->out},
+                {"expand_warning", &op->expand_warning},
+                {"lazy", &op->lazy},
+                {"format", &op->format},
+                {"batch", &op->batch},
+                {"complex", &op->complex},
+                {"work", &op->work},
+                {"flops", &op->flops},
+                {"unsigned", &op->of_unsigned}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;

@@ -56,13 +56,14 @@ static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
 }
 
 bool og_has_texts(const og_op *op) {
-  return op->wrapper.text || op->refusal_count || op->expanded.text;
+  return op->wrapper.text || op->refusal_count || op->expand_warning.text;
 }
 
 void og_write_texts(FILE *to, const og_op *op) {
   if (!og_has_texts(op)) return;
   fprintf(to, "static const px__op_texts texts_%s = {", op->name);
   for (int i = 0; i < op->refusal_count; i++) write_refusal(to, op, &op->refusals[i]);
-  if (op->expanded.text) fprintf(to, ".of_expanded = %s, ", og_quote(op->expanded.text));
+  if (op->expand_warning.text)
+    fprintf(to, ".of_expanded = %s, ", og_quote(op->expand_warning.text));
   fprintf(to, ".wrapper = %s};\n", wrapper_of(op));
 }
