@@ -105,10 +105,10 @@ PX_TEST(bad_results) {
   REFUSED(TWO("  result b = [] : self\n"), "1: a result of x has no result line");
   REFUSED(TWO("  result a, b = [] : self\n  result a = [] : self\n"),
           "6: a result of x is already given");
-  REFUSED(ONE("  result [] : self\n  expands dim\n"), "6: x has no tensor 'dim'");
+  REFUSED(ONE("  result [] : self\n  broadcasts dim\n"), "6: x has no tensor 'dim'");
   REFUSED(ONE("  result [] : self\n  draws 4\n"),
           "6: expected `draws NUMBER by NUMBER` in an op with a generator");
-  REFUSED(ONE("  expands self\n"), "1: expands, draws and cuda of x require a result line");
+  REFUSED(ONE("  broadcasts self\n"), "1: broadcasts, draws and cuda of x require a result line");
   REFUSED(ONE("  check device\n"), "5: check device of x requires a result line");
   REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm' or no tensor 'self'");
   REFUSED(GOOD "  result [] : self\n", "5: result of x, which is not a kernel op");
@@ -118,7 +118,7 @@ PX_TEST(bad_results) {
 PX_TEST(results_become_run_functions) {
   show("x",
        ONE("  check dim of self\n  check device\n  check ndim(self) > 1 : RUNTIME \"few\"\n"
-           "  run f\n  expands other\n"
+           "  run f\n  broadcasts other\n"
            "  result [*leading(self, 1), 2 * dim] if dim > 0 else [] : float(other or self)\n"));
   CHECK_EQ(status, 0);
   CHECK(strstr(text, ".run = make_x,"));

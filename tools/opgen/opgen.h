@@ -111,7 +111,8 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expand_warning, format, batch, complex, of_unsigned, lazy, work, flops;
+      broadcasts, draws, out, expand_warning, format, batch, complex, of_unsigned, lazy, work,
+      flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -170,7 +171,8 @@ extern og_tables og;
   XX(factory) \
   XX(random) \
   XX(onlyinplace) \
-  XX(mutates) XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) XX(idempotent) XX(noalias) \
+  XX(mutates) \
+  XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) XX(idempotent) XX(noalias) \
       XX(noalias_others) XX(pixel_rows) XX(no_numbers) XX(one_number) XX(realresult) \
           XX(unconjugated) XX(ordered)
 // clang-format on

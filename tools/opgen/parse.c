@@ -133,7 +133,7 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"shape", &op->shape},
                 {"errors", &op->errors},
                 {"example", &op->example},
-                {"expands", &op->expands},
+                {"broadcasts", &op->broadcasts},
                 {"draws", &op->draws},
                 {"cuda", &op->cuda},
                 {"out", &op->out},
@@ -189,8 +189,8 @@ void og_op_end(const og_op *op) {
   bool made = op->made_count > 0;
   if (made && !og_is(op, "kernel"))
     og_die(op->made[0].place, "result of %s, which is not a kernel op", op->name);
-  if (!made && (op->expands.text || op->draws.text || op->cuda.text))
-    og_die(at, "expands, draws and cuda of %s require a result line", op->name);
+  if (!made && (op->broadcasts.text || op->draws.text || op->cuda.text))
+    og_die(at, "broadcasts, draws and cuda of %s require a result line", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)

@@ -173,10 +173,10 @@ static void write_result(FILE *to, const og_op *op, const og_result *r, bool las
     write_shape(to, op, r->shape, "  ");
     fprintf(to, "  x = px__shape_made(&s);\n");
   }
-  if (op->expands.text && r->results[0] == 0) {
-    int i = og_param_find(op, op->expands.text);
+  if (op->broadcasts.text && r->results[0] == 0) {
+    int i = og_param_find(op, op->broadcasts.text);
     if (i < 0 || op->params[i].type != OG_TENSOR)
-      og_die(op->expands.place, "%s has no tensor '%s'", op->name, op->expands.text);
+      og_die(op->broadcasts.place, "%s has no tensor '%s'", op->name, op->broadcasts.text);
     fprintf(to, "  PX_TRY(px__check_expands(a[%d], x));\n", i);
   }
   for (int i = 0; i < r->count; i++) {
