@@ -111,7 +111,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      broadcasts, draws, out, expand_warning, format, batch, complex, of_unsigned, lazy, work,
+      broadcasts, draws, out, expand_warning, format, batch, complex, of_unsigned, resolve, work,
       flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
@@ -172,9 +172,9 @@ extern og_tables og;
   XX(random) \
   XX(onlyinplace) \
   XX(mutates) \
-  XX(boolresult) XX(longresult) XX(nonempty) XX(cpuscalars) XX(idempotent) XX(noalias) \
-      XX(noalias_others) XX(pixel_rows) XX(no_numbers) XX(one_number) XX(realresult) \
-          XX(unconjugated) XX(ordered)
+  XX(boolresult) \
+  XX(longresult) XX(nonempty) XX(cpuscalars) XX(idempotent) XX(noalias) XX(noalias_others) \
+      XX(pixel_rows) XX(no_numbers) XX(one_number) XX(realresult) XX(unconjugated) XX(ordered)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,

@@ -138,7 +138,7 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"cuda", &op->cuda},
                 {"out", &op->out},
                 {"expand_warning", &op->expand_warning},
-                {"lazy", &op->lazy},
+                {"resolve", &op->resolve},
                 {"format", &op->format},
                 {"batch", &op->batch},
                 {"complex", &op->complex},

@@ -231,12 +231,12 @@ void og_write_impl(FILE *to, const og_op *op) {
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   write_fold_places(to, op);
   og_write_batch(to, op);
-  if (op->lazy.text && !strcmp(op->lazy.text, "itself")) {
+  if (op->resolve.text && !strcmp(op->resolve.text, "never")) {
     fprintf(to, ".takes_lazy = true, ");
-  } else if (op->lazy.text) {
+  } else if (op->resolve.text) {
     og_use("px_status px__lazy_%s(const px_value *args, void **results, bool *done);",
-           op->lazy.text);
-    fprintf(to, ".lazy = px__lazy_%s, ", op->lazy.text);
+           op->resolve.text);
+    fprintf(to, ".lazy = px__lazy_%s, ", op->resolve.text);
   }
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
