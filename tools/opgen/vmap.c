@@ -6,9 +6,9 @@ typedef struct word_row {
   const char *word, *rule;
   bool names;  // parameters may follow
 } word_row;
-static const word_row words[] = {{"itself", "ITSELF", false}, {"align", "ALIGN", false},
-                                 {"shift", "SHIFT", true},    {"grow", "GROW", true},
-                                 {"merge", "MERGE", true},    {"loop", "LOOP", false}};
+static const word_row words[] = {{"decompose", "ITSELF", false}, {"align", "ALIGN", false},
+                                 {"shift", "SHIFT", true},       {"grow", "GROW", true},
+                                 {"merge", "MERGE", true},       {"loop", "LOOP", false}};
 
 static const word_row *known(const char *text) {
   const char *end = og_word_end(text);
