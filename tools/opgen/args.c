@@ -161,13 +161,13 @@ static const view_kind run_view = {.word = "args",
                                    .function = "run",
                                    .takes = "px_call *call"};
 
-static const view_kind batch_view = {.word = "batch_args",
-                                     .given = "const px_value *args",
-                                     .before = "",
-                                     .list = "args",
-                                     .tensors = true,
-                                     .function = "batch",
-                                     .takes = "px__batching *b"};
+static const view_kind vmap_view = {.word = "batch_args",
+                                    .given = "const px_value *args",
+                                    .before = "",
+                                    .list = "args",
+                                    .tensors = true,
+                                    .function = "batch",
+                                    .takes = "px__batching *b"};
 
 // ---- kernels: operands, and the list of tensors
 
@@ -285,8 +285,7 @@ bool og_write_views(FILE *to, og_view kind, const char *file) {
   static const struct {
     name_of stem;
     const view_kind *view;
-  } kinds[] = {
-      {run_stem, &run_view}, {hand_kernel, &kernel_view}, {og_batch_function, &batch_view}};
+  } kinds[] = {{run_stem, &run_view}, {hand_kernel, &kernel_view}, {og_vmap_function, &vmap_view}};
   bool any = false;
   memset(views, 0, sizeof views);
   int n = kind == OG_KERNEL_VIEW ? gather(views, og.kernels, og.kernel_count, extra_name, 0) : 0;

@@ -111,7 +111,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      broadcasts, draws, out, expand_warning, format, batch, complex, of_unsigned, resolve, work,
+      broadcasts, draws, out, expand_warning, format, vmap, complex, of_unsigned, resolve, work,
       flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
@@ -174,8 +174,9 @@ extern og_tables og;
   XX(mutates) \
   XX(boolresult) \
   XX(longresult) \
-  XX(nonempty) XX(cpuscalars) XX(idempotent) XX(noalias) XX(noalias_others) XX(pixel_rows) \
-      XX(no_numbers) XX(one_number) XX(realresult) XX(unconjugated) XX(ordered)
+  XX(nonempty) \
+  XX(cpuscalars) XX(idempotent) XX(noalias) XX(noalias_others) XX(pixel_rows) XX(no_numbers) \
+      XX(one_number) XX(realresult) XX(unconjugated) XX(ordered)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,
@@ -298,10 +299,10 @@ og_fold og_fold_parse(const og_op *op);
 const char *og_stem(const char *path);
 
 // ---- args.c: views, structs of arguments by name
-// Writes the vmap rule of the field `batch`; returns the name of its C function, or NULL.
-void og_write_batch(FILE *to, const og_op *op);
-const char *og_batch_function(const og_op *op);
-typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW, OG_BATCH_VIEW } og_view;
+// Writes the vmap rule of the field `vmap`; returns the name of its C function, or NULL.
+void og_write_vmap(FILE *to, const og_op *op);
+const char *og_vmap_function(const og_op *op);
+typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW, OG_VMAP_VIEW } og_view;
 // Writes the views of a table; returns false if there are none. `to` NULL: only tests. A view
 // belongs to the table of the first entry naming its function.
 bool og_write_views(FILE *to, og_view kind, const char *file);

@@ -140,7 +140,7 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"expand_warning", &op->expand_warning},
                 {"resolve", &op->resolve},
                 {"format", &op->format},
-                {"batch", &op->batch},
+                {"vmap", &op->vmap},
                 {"complex", &op->complex},
                 {"work", &op->work},
                 {"flops", &op->flops},

@@ -230,7 +230,7 @@ void og_write_impl(FILE *to, const og_op *op) {
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   write_fold_places(to, op);
-  og_write_batch(to, op);
+  og_write_vmap(to, op);
   if (op->resolve.text && !strcmp(op->resolve.text, "never")) {
     fprintf(to, ".takes_lazy = true, ");
   } else if (op->resolve.text) {
