@@ -109,7 +109,7 @@ typedef struct og_op {
   const char *kind;
   bool elsewhere;  // a `library` kernel, not available on the CPU
   unsigned words;  // bit i: og_words[i]
-  og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
+  og_field transposed, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
       broadcasts, draws, out, expand_warning, format, vmap, complex, of_unsigned, resolve, work,
       flops;
@@ -175,8 +175,9 @@ extern og_tables og;
   XX(boolresult) \
   XX(longresult) \
   XX(nonempty) \
-  XX(cpuscalars) XX(idempotent) XX(noalias) XX(noalias_others) XX(pixel_rows) XX(no_numbers) \
-      XX(one_number) XX(realresult) XX(unconjugated) XX(ordered)
+  XX(cpuscalars) \
+  XX(idempotent) XX(noalias) XX(noalias_others) XX(pixel_rows) XX(no_numbers) XX(one_number) \
+      XX(realresult) XX(unconjugated) XX(ordered)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,

@@ -126,7 +126,7 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"saves", &op->saves},
                 {"domain", &op->domain},
                 {"nograd", &op->nograd},
-                {"turned", &op->turned},
+                {"transposed", &op->transposed},
                 {"alias", &op->alias},
                 {"wrapper", &op->wrapper},
                 {"autocast", &op->autocast},

@@ -227,8 +227,9 @@ void og_write_impl(FILE *to, const og_op *op) {
           og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
           og_has(op, OG_W_pixel_rows), format_mask(op));
-  int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
-  if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
+  int transposed = op->transposed.text ? og_param_find(op, op->transposed.text) : 0;
+  if (transposed < 0)
+    og_die(op->transposed.place, "%s has no parameter '%s'", op->name, op->transposed.text);
   write_fold_places(to, op);
   og_write_vmap(to, op);
   if (op->resolve.text && !strcmp(op->resolve.text, "never")) {
@@ -239,7 +240,7 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, ".lazy = px__lazy_%s, ", op->resolve.text);
   }
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
-          promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
+          promotion_of(op), og_has(op, OG_W_mutates), transposed, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",
             r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");
