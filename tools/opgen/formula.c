@@ -80,8 +80,8 @@ static og_node *parse_word(lexer *l) {
   if (!strcmp(word, "True") || !strcmp(word, "False") || !strcmp(word, "None"))
     return new_node(l, OG_CONSTANT, word);
   if (peek(l) != '(') return new_node(l, OG_NAME, word);
-  static const char *const shapes[] = {"sizes",  "numel",  "dtype", "ndim",
-                                       "turned", "format", "number"};
+  static const char *const shapes[] = {"sizes",         "numel",  "dtype", "ndim",
+                                       "is_transposed", "format", "number"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
