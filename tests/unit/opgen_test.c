@@ -190,7 +190,7 @@ PX_TEST(checks_are_told_in_words) {
        "if alpha is floating point, unless self or other is floating point"},
       {"not isbool(self) and not isbool(other)", "if self or other is bool"},
       {"not isbool(self) or not isbool(other)", "if self and other are bool"},
-      {"same(self, other) and alike(self, other)",
+      {"same(self, other) and same_dtype(self, other)",
        "unless self has the shape of other and the dtype of other"},
       {"alpha is None or ndim(self) == 1 and numel(self) == numel(other)",
        "if alpha is given, unless self has 1 dimension and as many elements as other"},

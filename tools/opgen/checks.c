@@ -14,7 +14,7 @@ static const og_function functions[] = {
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
     {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
-    {"alike", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
+    {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
     {"fits", "px__fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
     {"suffix", "px__suffix", 2, OG_BOOL, "has the trailing sizes %s", NULL},
     {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
