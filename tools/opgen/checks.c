@@ -40,9 +40,9 @@ static const struct {
   int count;
   og_type type;
 } numbered[] = {
-    {"size", "px__size_of", 1, OG_INT},     // size of a dimension; negative counts from the end
-    {"leads", "px__leads", 2, OG_BOOL},     // equal sizes except the last
-    {"beside", "px__beside", 2, OG_BOOL}};  // equal sizes except one dimension
+    {"size", "px__size_of", 1, OG_INT},         // size of a dimension; negative counts from the end
+    {"same_leading", "px__leads", 2, OG_BOOL},  // equal sizes except the last
+    {"beside", "px__beside", 2, OG_BOOL}};      // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
 static og_value naming(const og_node *n, void *context);

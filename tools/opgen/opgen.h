@@ -178,8 +178,8 @@ extern og_tables og;
   XX(cpuscalars) \
   XX(idempotent) \
   XX(noalias) \
-  XX(noalias_others) XX(pixel_rows) XX(no_numbers) XX(one_number) XX(realresult) XX(unconjugated) \
-      XX(ordered)
+  XX(noalias_others) \
+  XX(pixel_rows) XX(no_numbers) XX(one_number) XX(realresult) XX(unconjugated) XX(ordered)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,
