@@ -42,7 +42,7 @@ static const struct {
 } numbered[] = {
     {"size", "px__size_of", 1, OG_INT},         // size of a dimension; negative counts from the end
     {"same_leading", "px__leads", 2, OG_BOOL},  // equal sizes except the last
-    {"beside", "px__beside", 2, OG_BOOL}};      // equal sizes except one dimension
+    {"same_except", "px__beside", 2, OG_BOOL}};  // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
 static og_value naming(const og_node *n, void *context);
