@@ -24,10 +24,10 @@ static const og_function functions[] = {
     {"ctype", "px__ctype_of", 1, OG_TEXT, NULL, NULL},
     {"cname", "px__cname_of", 1, OG_TEXT, NULL, NULL},
     {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"exact", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"python", "PX__PYTHON_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"full_digits", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"python_repr", "PX__PYTHON_TEXT", 1, OG_TEXT, NULL, NULL},
     {"braced", "PX__BRACED_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"highest", "PX__HIGHEST_TEXT", 1, OG_TEXT, NULL, NULL}};
+    {"dtype_max", "PX__HIGHEST_TEXT", 1, OG_TEXT, NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 const og_function *og_function_of(const char *name) {
   for (int i = 0; i < FUNCTIONS; i++)
