@@ -87,13 +87,13 @@ static og_value choice(const og_node *n, og_naming naming, void *context) {
   return plain(real ? OG_FLOAT : OG_INT, og_format("(%s ? %s : %s)", test, a.c, b.c));
 }
 
-// worded(x): true if x is a word in place of numbers. list(x): x as a list; a single number is a
+// is_word(x): true if x is a word in place of numbers. list(x): x as a list; a single number is a
 // list of one.
 static og_value function(const og_node *n, og_naming naming, void *context) {
-  if (strcmp(n->text, "worded") && strcmp(n->text, "list")) return naming(n, context);
+  if (strcmp(n->text, "is_word") && strcmp(n->text, "list")) return naming(n, context);
   if (n->count != 1) og_die(n->place, "%s() takes one argument", n->text);
   og_value v = og_number(n->items[0], naming, context);
-  if (!strcmp(n->text, "worded") && v.worded) return plain(OG_BOOL, v.worded);
+  if (!strcmp(n->text, "is_word") && v.worded) return plain(OG_BOOL, v.worded);
   if (!strcmp(n->text, "list") && v.type == OG_INTS) return v.n ? v : plain(OG_INTS, v.c);
   og_die(n->place, "unknown function '%s' in a condition, or for that argument", n->text);
 }

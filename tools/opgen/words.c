@@ -169,7 +169,7 @@ static clause comparison_clause(const og_node *n, bool yes) {
 // Returns the clause of a function: "has the shape of %s", the second argument.
 static clause claim_of(const og_node *n, bool yes) {
   const og_function *f = og_function_of(n->text);
-  const char *says = f ? f->says : !strcmp(n->text, "worded") ? "is a word" : NULL;
+  const char *says = f ? f->says : !strcmp(n->text, "is_word") ? "is a word" : NULL;
   if (!says) return (clause){.who = og_format("%s%s", yes ? "" : "not ", call_words(n))};
   const char *end = og_word_end(says);
   return (clause){.who = n->items[0]->text,
