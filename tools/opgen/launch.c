@@ -55,7 +55,7 @@ static og_value naming(const og_node *n, void *context) {
                    {"ndim", "px__operand_ndim", 1},
                    {"size", "px__operand_size", 2},
                    {"before", "px__operand_before", 2},
-                   {"behind", "px__operand_behind", 2}};
+                   {"after", "px__operand_behind", 2}};
   const launch *x = context;
   og_value v = {.type = OG_INT};
   for (size_t k = 0; n->kind != OG_NAME && k < sizeof functions / sizeof *functions; k++) {
