@@ -145,7 +145,7 @@ PX_TEST(bad_launches) {
   REFUSED(CUDA("lines by 1 with dim = 2"), "7: `with` of x requires NAME = NUMBER with new names");
   REFUSED(CUDA("lines by 1 with numel(out)"),
           "7: `with` of x requires NAME = NUMBER with new names");
-  REFUSED(ONE("  result [] : whole(self)\n  cuda lines by 1\n"),
+  REFUSED(ONE("  result [] : long(self)\n  cuda lines by 1\n"),
           "5: cuda of x: the dtype of the result is not static");
   REFUSED(KERNEL("Tensor[] list) -> Tensor", "  result [] : int64\n  cuda lines by 1\n"),
           "6: cuda of x requires a Tensor as first parameter and a result line");

@@ -112,7 +112,7 @@ static const char *dtype(const og_op *op, const og_node *n) {
     const char *name, *c;
     int count;
   } functions[] = {{"promoted", "px_dtype_promote", 2},
-                   {"whole", "px__whole_dtype", 1},
+                   {"long", "px__whole_dtype", 1},
                    {"wide", "px__wide_dtype", 1}};
   if (n->kind == OG_NAME) return named_dtype(op, n);
   if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(op, n);
