@@ -130,7 +130,7 @@ PX_TEST(results_become_run_functions) {
   CHECK(strstr(text, "px__refuse_dtype(call->op, d, call->device);"));
   CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], x));"));
   show("x",
-       TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : wide(self)\n"));
+       TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : acc(self)\n"));
   CHECK(strstr(text, "return px__shape_result(call, 0, x, d);"));
   CHECK(strstr(text, "x = px__sizes_of(a[1]);"));
   CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, x, d));"));
