@@ -286,8 +286,8 @@ static const char *rewrite_word(rewriter *w, const char *at) {
   bool extreme = !strcmp(word, "highest") || !strcmp(word, "lowest");
   bool known = i >= 0 || extreme;
   for (const char *const *name = w->names; name && *name; name++) known |= !strcmp(*name, word);
-  if (i < 0 && (!strcmp(word, "inf") || !strcmp(word, "nan") || !strcmp(word, "greatest") ||
-                !strcmp(word, "least"))) {
+  if (i < 0 && (!strcmp(word, "inf") || !strcmp(word, "nan") || !strcmp(word, "max_value") ||
+                !strcmp(word, "min_value"))) {
     emit(w, og_format("K_%s_%s", word, w->suffix));
     return end;
   }
