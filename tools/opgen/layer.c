@@ -179,13 +179,14 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
-// Marks arguments without an attribute: device and dtype, modules, names of tensors, `passing`, and
-// the deprecated forms of `reduction`. Marks the arguments in `owned`.
+// Marks arguments without an attribute: device and dtype, modules, names of tensors, `init_only`,
+// and the deprecated forms of `reduction`. Marks the arguments in `owned`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     og_param *p = &((og_entry *)l->e)->params[i];
     p->passing = p->type == OG_DEVICE || p->type == OG_DTYPE || p->type == OG_MODULE ||
-                 og_layer_own(l, p->name) >= 0 || has_word(og_layer_text(l, "passing"), p->name) ||
+                 og_layer_own(l, p->name) >= 0 ||
+                 has_word(og_layer_text(l, "init_only"), p->name) ||
                  has_word("size_average reduce", p->name);
     p->owned = has_word(og_layer_text(l, "owned"), p->name);
   }
