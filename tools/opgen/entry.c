@@ -135,7 +135,8 @@ static const struct {
 } sorts[] = {
     {"layer",
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
-     "buffer* child* init method* named init_only callable typed owned forward pair run sized repr "
+     "buffer* child* init method* named init_only callable typed input_sized forward pair run "
+     "sized repr "
      "shape sample* example note doc!"},
     {"optimizer",
      "extends order argument* pair* check* state* scalar* number* next* let* set* sample* paper! "

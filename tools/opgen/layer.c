@@ -180,7 +180,7 @@ static bool has_word(const char *words, const char *word) {
 }
 
 // Marks arguments without an attribute: device and dtype, modules, names of tensors, `init_only`,
-// and the deprecated forms of `reduction`. Marks the arguments in `owned`.
+// and the deprecated forms of `reduction`. Marks the arguments in `input_sized`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     og_param *p = &((og_entry *)l->e)->params[i];
@@ -188,7 +188,7 @@ static void mark_passing(og_layer *l) {
                  og_layer_own(l, p->name) >= 0 ||
                  has_word(og_layer_text(l, "init_only"), p->name) ||
                  has_word("size_average reduce", p->name);
-    p->owned = has_word(og_layer_text(l, "owned"), p->name);
+    p->owned = has_word(og_layer_text(l, "input_sized"), p->name);
   }
 }
 
