@@ -343,10 +343,10 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
 
 // Writes the arguments with types checked in Python, in the order of the checks, and the text.
 static void write_typed(FILE *to, const og_layer *l) {
-  const char *typed = og_layer_text(l, "typed"), *colon = typed ? strstr(typed, " : ") : NULL;
+  const char *typed = og_layer_text(l, "strict"), *colon = typed ? strstr(typed, " : ") : NULL;
   if (!typed) return;
   if (!colon)
-    og_die(og_entry_field(l->e, "typed")->place, "typed of %s requires a text", l->e->name);
+    og_die(og_entry_field(l->e, "strict")->place, "typed of %s requires a text", l->e->name);
   fprintf(to, "     .typed = %s, .typed_text = %s,\n", og_quote(og_trimmed(typed, colon)),
           colon + 3);
 }
