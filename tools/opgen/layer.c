@@ -377,7 +377,7 @@ static void write_row(FILE *to, const og_layer *l) {
   if (base) fprintf(to, "     .base = \"%s\",\n", base);
   if (l->method_count)
     fprintf(to, "     .methods = methods_%s, .method_count = %d,\n", e->name, l->method_count);
-  const char *named = og_layer_text(l, "named"), *function = og_layer_text(l, "callable");
+  const char *named = og_layer_text(l, "tuple_name"), *function = og_layer_text(l, "callable");
   if (named) fprintf(to, "     .named = \"%s\",\n", named);
   if (function && og_layer_param(l, function) < 0)
     og_die(og_entry_field(e, "callable")->place, "layer %s has no argument '%s'", e->name,
