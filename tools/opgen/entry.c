@@ -137,7 +137,7 @@ static const struct {
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
      "buffer* child* init method* tuple_name init_only callable strict input_sized forward pair "
      "run "
-     "sized repr "
+     "run_sized repr "
      "shape sample* example note doc!"},
     {"optimizer",
      "extends order argument* pair* check* state* scalar* number* next* let* set* sample* paper! "

@@ -369,7 +369,7 @@ static void write_row(FILE *to, const og_layer *l) {
     fprintf(to, "     .starts = true,\n");
   if (l->lazy) fprintf(to, "     .lazy = &lazy_%s,\n", e->name);
   if (l->pair) fprintf(to, "     .pair = pair_%s,\n", e->name);
-  if (og_layer_text(l, "sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
+  if (og_layer_text(l, "run_sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
   const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "pair");
   if (l->pair) formula = og_format("%s else %s", pair, formula);
   if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));

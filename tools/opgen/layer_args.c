@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes views of layers' arguments: structs through which the C functions named by entries (`run`,
-// `sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill them.
-// Entries naming one function have the same inputs, so one struct serves them.
+// `run_sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill
+// them. Entries naming one function have the same inputs, so one struct serves them.
 #include "opgen/layer.h"
 
 // A function named by an entry.
@@ -14,7 +14,7 @@ enum { MOST = OG_MAX_METHODS + 2 };
 
 static int named_of(named *out, const og_layer *l) {
   int n = 0;
-  const char *sized = og_layer_text(l, "sized");
+  const char *sized = og_layer_text(l, "run_sized");
   if (l->run && !l->lazy) out[n++] = (named){l->run, "forward", NULL, false};
   if (sized) out[n++] = (named){sized, "sized", NULL, true};
   for (int i = 0; i < l->method_count; i++)
