@@ -135,7 +135,8 @@ static const struct {
 } sorts[] = {
     {"layer",
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
-     "buffer* child* init method* tuple_name init_only callable strict input_sized forward pair "
+     "buffer* child* init method* tuple_name init_only callable strict input_sized forward "
+     "forward_pair "
      "run "
      "run_sized repr "
      "shape sample* example note doc!"},

@@ -227,9 +227,9 @@ static og_layer *read_layer(const og_entry *e) {
   read_methods(l);
   const og_field *forward = og_entry_field(e, "forward");
   if (forward) l->forward = og_formula(forward->text, forward->place);
-  const og_field *pair = og_entry_field(e, "pair");
+  const og_field *pair = og_entry_field(e, "forward_pair");
   if (pair) l->pair = og_formula_if(pair->text, pair->place, &l->pair_if);
-  if (pair && !l->pair_if) og_die(pair->place, "expected `pair FORMULA if CONDITION`");
+  if (pair && !l->pair_if) og_die(pair->place, "expected `forward_pair FORMULA if CONDITION`");
   bool callable = forward || l->run || l->method_count, is_base = names_as_base(e);
   if (!callable && !l->children && !is_base) og_die(e->place, "layer %s has no forward", e->name);
   if (forward && l->run) og_die(forward->place, "layer %s has both forward and run", e->name);
@@ -370,7 +370,7 @@ static void write_row(FILE *to, const og_layer *l) {
   if (l->lazy) fprintf(to, "     .lazy = &lazy_%s,\n", e->name);
   if (l->pair) fprintf(to, "     .pair = pair_%s,\n", e->name);
   if (og_layer_text(l, "run_sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
-  const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "pair");
+  const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "forward_pair");
   if (l->pair) formula = og_format("%s else %s", pair, formula);
   if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
   const char *base = og_layer_text(l, "base");

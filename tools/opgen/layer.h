@@ -52,7 +52,7 @@ typedef struct og_layer {
   int method_count;
   og_node *forward;
   const char *run, *run_arguments;  // the arguments of `run FN(...)`
-  og_node *pair, *pair_if;          // `pair FORMULA if CONDITION`: two results
+  og_node *pair, *pair_if;          // `forward_pair FORMULA if CONDITION`: two results
   const char *children;             // containers: the arguments of the Python constructor
   const struct og_layer *lazy;      // the layer created by the first call, or NULL
 } og_layer;
