@@ -233,7 +233,7 @@ PX_TEST(bad_optimizers) {
   REFUSED(OPTIMIZER "  state avg from 0\n",
           "5: expected `= NUMBER` or `if CONDITION`, not 'from 0'");
   REFUSED(OPTIMIZER "  next step = 1\n", "5: 'step' cannot be set: it is not a state");
-  REFUSED(OPTIMIZER "  pair ls = lr, beta\n", "5: expected `pair NAME = OPTION, OPTION`");
+  REFUSED(OPTIMIZER "  tuple ls = lr, beta\n", "5: expected `tuple NAME = OPTION, OPTION`");
   REFUSED(OPTIMIZER "  check lr > 0\n", "5: expected `check CONDITION : CODE \"text\"`");
   REFUSED(OPTIMIZER "  set param = relu(grad)\n", "5: unknown function 'relu' of 1 arguments here");
   REFUSED(OPTIMIZER "  extends Y\n", "5: expected `NAME, OPTION=VALUE`");

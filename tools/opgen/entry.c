@@ -141,9 +141,9 @@ static const struct {
      "run_sized repr "
      "shape sample* example note doc!"},
     {"optimizer",
-     "extends order argument* pair* check* state* scalar* number* next* let* set* sample* paper! "
+     "extends order argument* tuple* check* state* scalar* number* next* let* set* sample* paper! "
      "note doc!"},
-    {"loop", "argument* pair* check* sample! example! paper! doc!"},
+    {"loop", "argument* tuple* check* sample! example! paper! doc!"},
     {"schedule", "argument* check* words* next at run first prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 

@@ -116,7 +116,7 @@ static void read_state(optim *o, const og_field *f, bool scalar) {
 static void read_pair(optim *o, const og_field *f) {
   const char *rest;
   char parts[OPTIM_PARTS][64];
-  if (o->pair_count == OPTIM_PAIRS) og_die(f->place, "too many pairs of %s", o->entry->name);
+  if (o->pair_count == OPTIM_PAIRS) og_die(f->place, "too many tuples of %s", o->entry->name);
   optim_pair *p = &o->pairs[o->pair_count++];
   p->name = take_name(f, &rest);
   int count =
@@ -125,7 +125,7 @@ static void read_pair(optim *o, const og_field *f) {
     if (!optim_has_option(o, parts[i])) count = 0;
     p->parts[i] = og_copy(parts[i], strlen(parts[i]));
   }
-  if (count < 2) og_die(f->place, "expected `pair NAME = OPTION, OPTION`");
+  if (count < 2) og_die(f->place, "expected `tuple NAME = OPTION, OPTION`");
 }
 
 static void read_check(optim *o, const og_field *f, optim_line *line) {
@@ -190,7 +190,7 @@ static void read_entry(optim *o, const og_entry *e) {
   o->numbers_op = og_format("%s_numbers", lower);
   for (int i = 0; i < e->field_count; i++) {
     const og_field *f = &e->fields[i];
-    if (!strcmp(f->name, "pair")) read_pair(o, f);
+    if (!strcmp(f->name, "tuple")) read_pair(o, f);
     if (!strcmp(f->name, "state") || !strcmp(f->name, "scalar"))
       read_state(o, f, f->name[1] == 'c');
     for (int k = 0; k < 5; k++)
@@ -271,7 +271,7 @@ static void read_loop(const og_entry *e) {
   optim *o = &loops[loop_count++];
   o->entry = e;
   for (int i = 0; i < e->param_count; i++) o->options[o->option_count++] = &e->params[i];
-  for (const og_field *f = NULL; (f = og_entry_next(e, "pair", f));) read_pair(o, f);
+  for (const og_field *f = NULL; (f = og_entry_next(e, "tuple", f));) read_pair(o, f);
 }
 
 void og_optim_read(void) {
