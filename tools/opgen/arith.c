@@ -10,13 +10,18 @@ static const struct {
   const char *name;
   int count;
   const char *host, *element, *python;  // NULL: not available
-} functions[] = {
-    {"sqrt", 1, "sqrt", "sqrt", "sqrt"},     {"exp", 1, "exp", "exp", "exp"},
-    {"abs", 1, "fabs", "abs", "abs"},        {"max", 2, "fmax", "max", "max"},
-    {"min", 2, "fmin", "min", "min"},        {"sign", 1, NULL, "sign", "sign"},
-    {"floor", 1, "floor", NULL, "floor"},    {"cos", 1, "cos", NULL, "cos"},
-    {"log", 1, "log", NULL, "log"},          {"hits", 0, "px__hits", NULL, NULL},
-    {"passed", 0, "px__passed", NULL, NULL}, {"restarts", 2, "px__restarts", NULL, NULL}};
+} functions[] = {{"sqrt", 1, "sqrt", "sqrt", "sqrt"},
+                 {"exp", 1, "exp", "exp", "exp"},
+                 {"abs", 1, "fabs", "abs", "abs"},
+                 {"max", 2, "fmax", "max", "max"},
+                 {"min", 2, "fmin", "min", "min"},
+                 {"sign", 1, NULL, "sign", "sign"},
+                 {"floor", 1, "floor", NULL, "floor"},
+                 {"cos", 1, "cos", NULL, "cos"},
+                 {"log", 1, "log", NULL, "log"},
+                 {"milestones_hit", 0, "px__hits", NULL, NULL},
+                 {"milestones_passed", 0, "px__passed", NULL, NULL},
+                 {"restarts", 2, "px__restarts", NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
 static const char *condition(const og_node *n, og_language in) {
