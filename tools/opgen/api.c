@@ -178,7 +178,7 @@ void og_write_page(FILE *to, const og_op *op) {
   if (r.dtypes) fprintf(to, "- Dtypes: %s.\n", r.dtypes);
   if (r.errors) fprintf(to, "- Errors: %s.\n", r.errors);
   if (r.shape || r.dtypes || r.errors) fprintf(to, "\n");
-  if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_told_example(&op->example));
+  if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_example_lines(&op->example));
   if (op->pyname.text) fprintf(to, "Python: `%s`. ", op->pyname.text);
   if (og_has_inplace(op)) fprintf(to, "In place: `%s_`. ", op->name);
   if (og_has(op, OG_W_out)) fprintf(to, "Supports `out=`%s. ", og_out_words(op));
@@ -199,7 +199,7 @@ void og_write_page(FILE *to, const og_op *op) {
 void og_write_samples(FILE *to, const og_op *op) {
   double low = -2, high = 2;
   if (op->domain.text && sscanf(op->domain.text, "%lf %lf", &low, &high) != 2)
-    og_die(op->domain.place, "domain of %s requires two numbers", op->name);
+    og_die(op->domain.location, "domain of %s requires two numbers", op->name);
   for (int i = 0; i < op->sample_count; i++)
     fprintf(to, "PX_SAMPLE(\"%s\", %s, %g, %g)\n", op->name, og_quote(op->samples[i].text), low,
             high);
@@ -210,7 +210,7 @@ void og_write_samples(FILE *to, const og_op *op) {
       const char *one =
           p->type == OG_TENSOR ? (op->mask_params >> i & 1 ? "b(2,3)" : "f(2,3)") : NULL;
       if (p->type != OG_TENSOR && !p->fallback)
-        og_die(op->place, "op %s requires a sample for '%s'", op->name, p->name);
+        og_die(op->location, "op %s requires a sample for '%s'", op->name, p->name);
       if (one) args = og_format("%s%s%s", args, *args ? " " : "", one);
     }
     fprintf(to, "PX_SAMPLE(\"%s\", %s, %g, %g)\n", op->name, og_quote(args), low, high);

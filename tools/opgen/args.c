@@ -7,7 +7,7 @@
 // removing one breaks the build.
 #include "opgen/opgen.h"
 
-// The entries naming one function.
+// The entries resolve one function.
 typedef struct view {
   const char *stem;
   const og_op *ops[64];
@@ -27,7 +27,7 @@ static int gather(view *views, og_op *const *ops, int count, name_of stem, int n
     if (!name) continue;
     while (at < n && strcmp(views[at].stem, name)) at++;
     if (at == n) views[n++] = (view){.stem = name};
-    if (views[at].count == 64) og_die(ops[i]->place, "too many entries name %s", name);
+    if (views[at].count == 64) og_die(ops[i]->location, "too many entries name %s", name);
     views[at].ops[views[at].count++] = ops[i];
   }
   return n;
@@ -291,7 +291,7 @@ bool og_write_views(FILE *to, og_view kind, const char *file) {
   int n = kind == OG_KERNEL_VIEW ? gather(views, og.kernels, og.kernel_count, extra_name, 0) : 0;
   n = gather(views, og.ops, og.count, kinds[kind].stem, n);
   for (int i = 0; i < n; i++) {
-    if (strcmp(views[i].ops[0]->place.file, file)) continue;
+    if (strcmp(views[i].ops[0]->location.file, file)) continue;
     any = true;
     if (to) write_view(to, &views[i], kinds[kind].view);
   }

@@ -45,7 +45,7 @@ static const struct {
     {"same_except", "px__beside", 2, OG_BOOL}};  // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
-static og_value naming(const og_node *n, void *context);
+static og_value resolve(const og_node *n, void *context);
 
 static bool results_are_made;  // a `work` line may name results
 
@@ -53,7 +53,7 @@ static const char *value_of(const og_op *op, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
   int r = results_are_made && n->kind == OG_NAME ? og_result_find(op, n->text) : -1;
   if (i < 0 && r >= 0) return og_format("PX_T(call->results[%d])", r);
-  if (i < 0) og_die(n->place, "unknown name '%s' in a line of %s", n->text, op->name);
+  if (i < 0) og_die(n->location, "unknown name '%s' in a line of %s", n->text, op->name);
   return og_format("a[%d]", i);
 }
 
@@ -72,15 +72,15 @@ static og_value call_of(const og_op *op, const og_node *n) {
   for (int i = 0; i < NUMBERED; i++) {
     int count = numbered[i].count;
     if (strcmp(numbered[i].name, n->text) || count + 1 != n->count) continue;
-    og_value last = og_number(n->items[count], naming, (void *)op);
+    og_value last = og_number(n->items[count], resolve, (void *)op);
     return (og_value){.type = numbered[i].type,
                       .c = og_format("%s(%s, %s)", numbered[i].c, names_of(op, n, count), last.c)};
   }
-  og_die(n->place, "unknown function '%s' of %d arguments in a line of %s", n->text, n->count,
+  og_die(n->location, "unknown function '%s' of %d arguments in a line of %s", n->text, n->count,
          op->name);
 }
 
-static og_value naming(const og_node *n, void *context) {
+static og_value resolve(const og_node *n, void *context) {
   const og_op *op = context;
   if (n->kind != OG_NAME) return call_of(op, n);
   const char *a = value_of(op, n);
@@ -94,7 +94,7 @@ static og_value naming(const og_node *n, void *context) {
   if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
   if (p->type == OG_DTYPE) v.c = og_format("px__dtype_of(%s)", a);
   if (p->type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
-  if (!v.c) og_die(n->place, "'%s' has no value in a line of %s", n->text, op->name);
+  if (!v.c) og_die(n->location, "'%s' has no value in a line of %s", n->text, op->name);
   return v;
 }
 
@@ -105,17 +105,17 @@ static void write_part(const og_op *op, const og_check *c, const char *text, con
     *format = og_format("%s%%s", *format), *list = og_format("%s, call->op->name", *list);
     return;
   }
-  og_value v = og_number(og_formula(text, c->place), naming, (void *)op);
-  bool whole = v.type == OG_INT || v.type == OG_BOOL;
-  *format = og_format("%s%s", *format, whole ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
-  *list = og_format("%s, %s%s", *list, whole ? "(long long)" : "", v.c);
+  og_value v = og_number(og_formula(text, c->location), resolve, (void *)op);
+  bool is_integer = v.type == OG_INT || v.type == OG_BOOL;
+  *format = og_format("%s%s", *format, is_integer ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
+  *list = og_format("%s, %s%s", *list, is_integer ? "(long long)" : "", v.c);
 }
 
 const char *og_argument_number(const og_op *op, const og_node *n) {
-  return og_whole_number(n, naming, (void *)op);
+  return og_integer(n, resolve, (void *)op);
 }
 const char *og_argument_test(const og_op *op, const og_node *n) {
-  return og_test(n, naming, (void *)op);
+  return og_test(n, resolve, (void *)op);
 }
 
 // Writes `check NAME of TENSOR`: NAME must be a dimension of it. The text is in the library.
@@ -124,7 +124,7 @@ static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
   if (!og_check_dimension(field, &dim, &tensor)) return false;
   int d = og_param_find(op, dim), t = og_param_find(op, tensor);
   if (d < 0 || op->params[d].type != OG_INT || t < 0 || op->params[t].type != OG_TENSOR)
-    og_die(field->place, "%s has no int '%s' or no tensor '%s'", op->name, dim, tensor);
+    og_die(field->location, "%s has no int '%s' or no tensor '%s'", op->name, dim, tensor);
   fprintf(to, "  PX_TRY(px__check_dim(a[%d], px_value_int(a[%d])));\n", t, d);
   return true;
 }
@@ -143,7 +143,7 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
     write_part(op, &c, og_copy(at + 1, (size_t)(end - at - 1)), &format, &list);
     at = end + 1;
   }
-  fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", og_condition(c.test, naming, (void *)op), c.code,
+  fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", og_condition(c.test, resolve, (void *)op), c.code,
           og_quote(format), list);
 }
 
@@ -157,8 +157,8 @@ bool og_has_checks(const og_op *op) { return device_check(op) > 0; }
 
 void og_write_checks(FILE *to, const og_op *op) {
   int early = device_check(op);
-  if (early < op->check_count && !op->made_count)
-    og_die(op->checks[early].place, "check device of %s requires a result line", op->name);
+  if (early < op->check_count && !op->result_field_count)
+    og_die(op->checks[early].location, "check device of %s requires a result line", op->name);
   if (early == 0) return;
   fprintf(to,
           "static px_status check_%s(const px_call *call) {\n  const px_value *a = call->args;\n",
@@ -172,7 +172,7 @@ void og_write_late_checks(FILE *to, const og_op *op) {
 }
 
 static void write_number(FILE *to, const og_op *op, const char *what, const char *text,
-                         og_place at) {
+                         og_location at) {
   results_are_made = true;
   const char *number = og_argument_number(op, og_formula(text, at));
   results_are_made = false;
@@ -184,8 +184,8 @@ static void write_number(FILE *to, const og_op *op, const char *what, const char
 
 void og_write_work(FILE *to, const og_op *op) {
   const char *counted = op->flops.text ? strchr(op->flops.text, '=') : NULL;
-  if (op->work.text) write_number(to, op, "work", op->work.text, op->work.place);
-  if (counted) write_number(to, op, "flops", counted + 1, op->flops.place);
+  if (op->work.text) write_number(to, op, "work", op->work.text, op->work.location);
+  if (counted) write_number(to, op, "flops", counted + 1, op->flops.location);
 }
 
 void og_write_flops(FILE *to, const og_op *op) {

@@ -42,8 +42,8 @@ const char *og_shape_of(const og_op *op) {
     return "the tensors broadcast to the shape of the result";
   if (og_is(op, "pointwise"))
     return og_format("any; the result has the shape of %s", op->params[0].name);
-  if (op->made_count == 1) {
-    og_result r = og_result_parse(op, &op->made[0]);
+  if (op->result_field_count == 1) {
+    og_result r = og_result_parse(op, &op->result_fields[0]);
     return shape_in_words(op, &r);
   }
   if (!og_is(op, "reduce")) return NULL;
@@ -127,9 +127,9 @@ og_remarks og_remarks_of(const og_op *op, bool in_c) {
 }
 
 // ---- examples
-const char *og_told_example(const og_field *f) {
+const char *og_example_lines(const og_field *f) {
   const char *arrow = strstr(f->text, " -> ");
-  if (!arrow) og_die(f->place, "expected `example EXPRESSION -> TEXT`");
+  if (!arrow) og_die(f->location, "expected `example EXPRESSION -> TEXT`");
   return og_format("\n    >>> %s\n    %s", og_trimmed(f->text, arrow), og_skip(arrow + 4));
 }
 

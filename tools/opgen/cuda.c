@@ -8,11 +8,11 @@
 #include "opgen/opgen.h"
 
 enum { MODULES = 8 };  // Makefile: CUDAGEN
-static bool gives_bool(const og_op *op) {
+static bool returns_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
 // True if the op maps complex numbers to real ones, e.g. abs or angle.
-static bool gives_parts(const og_op *op, const og_stamp *s) {
+static bool returns_parts(const og_op *op, const og_stamp *s) {
   return s->kind == 'c' && og_has(op, OG_W_realresult);
 }
 static bool is_pointwise(const og_op *op) { return og_is(op, "pointwise") && op->expr.text; }
@@ -25,7 +25,7 @@ static bool is_fold(const og_op *op) { return og_has_kernel(op) && !is_pointwise
 static int number_at(const og_op *op, int param) {
   int n = 0;
   for (int i = 0; i < param; i++) n += !og_is_tensor(&op->params[i]);
-  if (n >= 8) og_die(op->place, "%s has too many numbers for a device kernel", op->name);
+  if (n >= 8) og_die(op->location, "%s has too many numbers for a device kernel", op->name);
   return n;
 }
 
@@ -62,7 +62,7 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
     }
     tensor++;
   }
-  bool bools = gives_bool(op), parts = gives_parts(op, s);
+  bool bools = returns_bool(op), parts = returns_parts(op, s);
   const char *storage = bools ? "k_bool" : parts ? s->number : s->storage;
   const char *cast = bools   ? "(bool)"
                      : parts ? og_format("k_real_%s", s->math)
@@ -72,15 +72,15 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
 }
 
 static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->number, NULL, false);
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.location, s->math, s->number, NULL, false);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(K_LOOP)\n    %s_%s(const "
           "__grid_constant__ k_loop p) {\n  k_wait();\n",
           op->name, s->suffix);
   if (strstr(e.text, "(l, ")) fprintf(to, "  const k_where *l = &p.where;\n");
   write_locals(to, op, s, &e);
-  if (e.asks) {
-    og_expr yes = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->number, NULL, true);
+  if (e.has_test) {
+    og_expr yes = og_rewrite(op, op->expr.text, op->expr.location, s->math, s->number, NULL, true);
     fprintf(to, "  if (p.truth) {\n  ");
     write_each(to, op, s, &yes);
     fprintf(to, "    return;\n  }\n");
@@ -90,8 +90,8 @@ static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
 }
 
 static void write_pointwise_row(FILE *to, const og_op *op, int module) {
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, "f32", "float", NULL, false);
-  unsigned bools = gives_bool(op) ? 1 : 0;
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, false);
+  unsigned bools = returns_bool(op) ? 1 : 0;
   int tensor = op->result_count, numbers = 0, count;
   const char *list = "";
   for (int i = 0; i < op->param_count; i++) {
@@ -110,7 +110,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
           "      .parts = %d, .number_count = %d, .numbers = {%s},\n",
           op->name, module, tensor, bools, og_has(op, OG_W_realresult), numbers,
           *list ? list : "0");
-  if (e.asks)
+  if (e.has_test)
     fprintf(to, "      .test_param = %d, .test_text = %s,\n", e.test_param, og_quote(e.test_text));
   fprintf(to, "      .functions = {\n");
   const og_stamp *stamps = og_stamps(&count);
@@ -138,8 +138,8 @@ static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s
   static const char *const names[] = {"a", "b", "n", NULL};
   const char *c = wide ? s->wide_c : s->c, *suffix = wide ? s->wide : s->suffix;
   const char *number = og_stamp_of(suffix)->number;
-  og_expr e = og_rewrite(op, text, op->fold.place, suffix, number, names, false);
-  if (e.used) og_die(op->fold.place, "fold of %s mentions a parameter", op->name);
+  og_expr e = og_rewrite(op, text, op->fold.location, suffix, number, names, false);
+  if (e.used) og_die(op->fold.location, "fold of %s mentions a parameter", op->name);
   fprintf(to, "  static __device__ __forceinline__ %s %s(%s) { return (%s)(%s); }\n", c, name,
           arguments, c, e.text);
 }
@@ -147,7 +147,7 @@ static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s
 // Folds to bool or a count only test complex numbers for nonzero.
 static bool fold_has(const og_op *op, int stamp_at) {
   const og_stamp *s = og_stamp_of(fold_stamps[stamp_at].suffix);
-  bool truth = is_complex(s) && (gives_bool(op) || og_has(op, OG_W_longresult));
+  bool truth = is_complex(s) && (returns_bool(op) || og_has(op, OG_W_longresult));
   return !truth && og_in_set(op, s);
 }
 

@@ -92,7 +92,7 @@ static choice choice_of(const og_op *op) {
   for (size_t i = 0; i < sizeof sets / sizeof *sets && (complex || !*more); i++)
     if (!strcmp(og_copy(name, (size_t)(end - name)), sets[i].name))
       return (choice){&sets[i], wide, complex};
-  og_die(op->dtypes.place, "unknown dtypes '%s' of %s", name, op->name);
+  og_die(op->dtypes.location, "unknown dtypes '%s' of %s", name, op->name);
 }
 
 bool og_in_set(const og_op *op, const og_stamp *s) {

@@ -7,13 +7,13 @@
 
 typedef struct lexer {
   const char *text, *at;
-  og_place place;
+  og_location location;
 } lexer;
 
 static og_node *new_node(lexer *l, og_node_kind kind, const char *text) {
   og_node *n = calloc(1, sizeof *n);
   if (!n) exit(1);
-  n->kind = kind, n->text = text, n->place = l->place;
+  n->kind = kind, n->text = text, n->location = l->location;
   return n;
 }
 static char peek(lexer *l) {
@@ -26,10 +26,12 @@ static bool take(lexer *l, char c) {
   return true;
 }
 static void want(lexer *l, char c) {
-  if (!take(l, c)) og_die(l->place, "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
+  if (!take(l, c))
+    og_die(l->location, "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
 }
 static void add_item(lexer *l, og_node *to, const char *key, og_node *item) {
-  if (to->count == OG_MAX_PARAMS) og_die(l->place, "too many arguments in formula `%s`", l->text);
+  if (to->count == OG_MAX_PARAMS)
+    og_die(l->location, "too many arguments in formula `%s`", l->text);
   to->keys[to->count] = key;
   to->items[to->count++] = item;
 }
@@ -41,7 +43,7 @@ static char *take_word(lexer *l) {
   const char *from = l->at;
   while (isalnum((unsigned char)*l->at) || *l->at == '_') l->at++;
   if (l->at == from)
-    og_die(l->place, "expected a name before '%s' in formula `%s`", l->at, l->text);
+    og_die(l->location, "expected a name before '%s' in formula `%s`", l->at, l->text);
   return og_copy(from, (size_t)(l->at - from));
 }
 
@@ -86,7 +88,7 @@ static og_node *parse_word(lexer *l) {
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
       if (n->count != 1 || n->items[0]->kind != OG_NAME)
-        og_die(l->place, "%s() takes one name in formula `%s`", word, l->text);
+        og_die(l->location, "%s() takes one name in formula `%s`", word, l->text);
       return n;
     }
   return parse_arguments(l, new_node(l, OG_CALL, word));
@@ -208,7 +210,8 @@ static og_node *parse_choice_or(lexer *l, og_node **condition) {
   if (!take_operator(l, then)) return value;
   og_node *test = parse_or(l);
   if (!take_operator(l, otherwise)) {
-    if (!condition) og_die(l->place, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
+    if (!condition)
+      og_die(l->location, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
     *condition = test;
     return value;
   }
@@ -218,14 +221,14 @@ static og_node *parse_choice_or(lexer *l, og_node **condition) {
 }
 static og_node *parse_choice(lexer *l) { return parse_choice_or(l, NULL); }
 
-og_node *og_formula_if(const char *text, og_place at, og_node **condition) {
+og_node *og_formula_if(const char *text, og_location at, og_node **condition) {
   lexer l = {text, text, at};
   og_node *root = parse_choice_or(&l, condition);
   if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
   return root;
 }
 
-og_node *og_formula(const char *text, og_place at) { return og_formula_if(text, at, NULL); }
+og_node *og_formula(const char *text, og_location at) { return og_formula_if(text, at, NULL); }
 
 // ---- saved tensors
 
@@ -244,16 +247,16 @@ static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
   }
   if (!body && grad_index(op, n->text) >= 0) return;
   i = og_result_find(op, n->text);
-  if (i < 0 || body) og_die(n->place, "unknown name '%s' in formula of %s", n->text, op->name);
+  if (i < 0 || body) og_die(n->location, "unknown name '%s' in formula of %s", n->text, op->name);
   op->save_result_mask |= 1u << i;
 }
 
 static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
   if (n->kind == OG_HELPER && !og_helper(n->text))
-    og_die(n->place, "unknown helper '%s' in formula of %s", n->text, op->name);
+    og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
   if (n->kind == OG_CALL && !og_find(n->text))
-    og_die(n->place, "unknown op '%s' in formula of %s", n->text, op->name);
+    og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++) walk(op, n->items[i], n->kind == OG_SHAPE, body);
 }
 
@@ -267,7 +270,7 @@ static void analyse_names(og_op *op, const og_field *field, bool saves) {
     if (i >= 0 && !saves) op->mask_params |= 1u << i;
     if (i < 0 && saves && r >= 0) op->save_result_mask |= 1u << r;
     if (i < 0 && (r < 0 || !saves) && !(saves && !strcmp(name, "none")))
-      og_die(field->place, "unknown name '%s' in a list of %s", name, op->name);
+      og_die(field->location, "unknown name '%s' in a list of %s", name, op->name);
   }
 }
 
@@ -313,20 +316,20 @@ static unsigned reads(const og_op *op, const og_node *n) {
 void og_analyse(og_op *op) {
   analyse_names(op, &op->masks, false);
   if (op->body.text)
-    walk(op, op->body_node = og_formula(op->body.text, op->body.place), false, true);
+    walk(op, op->body_node = og_formula(op->body.text, op->body.location), false, true);
   if (op->complex.text)
-    walk(op, op->complex_node = og_formula(op->complex.text, op->complex.place), false, true);
+    walk(op, op->complex_node = og_formula(op->complex.text, op->complex.location), false, true);
   if (op->of_unsigned.text && !op->complex.text)
-    walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.place), false,
+    walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.location), false,
          true);
   op->save_mask = op->shape_mask = 0;
   if (op->grad_all.text) analyse_whole(op);
   for (int i = 0; i < op->param_count; i++) {
     if (!op->grads[i].text) continue;
     if (op->grad_all.text)
-      og_die(op->grads[i].place, "op %s has both `grad *` and `grad %s`", op->name,
+      og_die(op->grads[i].location, "op %s has both `grad *` and `grad %s`", op->name,
              op->params[i].name);
-    op->grad_nodes[i] = og_formula(op->grads[i].text, op->grads[i].place);
+    op->grad_nodes[i] = og_formula(op->grads[i].text, op->grads[i].location);
     walk(op, op->grad_nodes[i], false, false);
     op->grad_mask |= 1u << i;
     op->save_for[i] = reads(op, op->grad_nodes[i]);

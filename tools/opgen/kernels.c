@@ -158,7 +158,7 @@ bool og_faults(const og_op *op) {
 // An expression being rewritten for one type.
 typedef struct rewriter {
   const og_op *op;
-  og_place at;
+  og_location at;
   const char *suffix, *c;
   const char *const *names;  // other allowed names, NULL-terminated
   const char *out;
@@ -168,15 +168,15 @@ typedef struct rewriter {
   bool truth;        // the answer assumed
   int test_param;    // the parameter and the text of is()
   const char *test_text;
-  bool blocks;          // calls libm
-  bool slow;            // has a compute-bound function of floats
-  bool form;            // writes the version for wide vectors
-  bool calls;           // calls a function
-  bool near, has_near;  // use fast paths; there is one
-  bool twice;           // recompute a whole block if an element is outside the fast path
-  const char *plain;    // the function of an expression with a k_plain variant
-  const char *own;      // the function of an expression with an AVX-512 implementation
-  const char *easy;     // the constant exponent of all powers
+  bool blocks;           // calls libm
+  bool compute_bound;    // has a compute-bound function of floats
+  bool is_wide;          // writes the version for wide vectors
+  bool calls;            // calls a function
+  bool near, has_near;   // use fast paths; there is one
+  bool recompute_block;  // recompute a whole block if an element is outside the fast path
+  const char *plain;     // the function of an expression with a k_plain variant
+  const char *avx512;    // the function of an expression with an AVX-512 implementation
+  const char *easy;      // the constant exponent of all powers
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
@@ -188,14 +188,14 @@ static bool is_plain(const math_row *f, const rewriter *w) {
 }
 // Returns the `blocks` of a function for one element type. A compute-bound fast path is used only
 // if it is the only call, to limit code size.
-static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool whole) {
+static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool is_integer) {
   const char *text = w->op->expr.text, *call = text ? strchr(text, '(') : NULL;
   bool alone = call && !strchr(call + 1, '(');
   switch (f->blocks) {
     case NEAR_WHOLE:
-      return whole ? NEAR : NO_BLOCKS;
+      return is_integer ? NEAR : NO_BLOCKS;
     case NEAR:
-      return real || whole ? NEAR : NO_BLOCKS;
+      return real || is_integer ? NEAR : NO_BLOCKS;
     case NEAR_REAL:
     case NEAR_TWICE:
       return !real ? NO_BLOCKS : alone ? NEAR : BLOCKS;
@@ -213,19 +213,19 @@ static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide,
 }
 static void emit_call(rewriter *w, const math_row *f) {
   bool real = w->suffix[0] == 'f', wide = real && !strcmp(w->suffix, "f64");
-  bool whole = w->suffix[0] == 'u' || w->suffix[0] == 'i';
-  int blocks = blocks_of(f, w, real, wide, whole);
+  bool is_integer = w->suffix[0] == 'u' || w->suffix[0] == 'i';
+  int blocks = blocks_of(f, w, real, wide, is_integer);
   bool near = blocks == NEAR, memory = f->blocks == NEAR || f->blocks == NEAR_WHOLE;
   bool has_own = f->blocks == OWN_F64 || f->blocks == PLAIN || f->blocks == PLAIN_F64;
   if (blocks == PLAIN) w->plain = f->name;
-  if (wide && has_own && is_plain(f, w)) w->own = f->name;
+  if (wide && has_own && is_plain(f, w)) w->avx512 = f->name;
   w->blocks |= near || blocks == PLAIN || (real && blocks == BLOCKS) ||
                (wide && blocks == BLOCKS_F64) || (real && !wide && blocks == BLOCKS_F32);
   w->calls = true;
   w->has_near |= near;
-  w->twice |= near && !wide && f->blocks == NEAR_TWICE;
-  w->slow |= w->own != NULL;
-  w->slow |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
+  w->recompute_block |= near && !wide && f->blocks == NEAR_TWICE;
+  w->compute_bound |= w->avx512 != NULL;
+  w->compute_bound |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
   else if (near && w->near)
@@ -316,7 +316,7 @@ static const char *rewrite(rewriter *w, const char *text) {
   return w->out;
 }
 
-og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *suffix,
+og_expr og_rewrite(const og_op *op, const char *text, og_location at, const char *suffix,
                    const char *c, const char *const *names, bool truth) {
   rewriter w = {.op = op, .at = at, .suffix = suffix, .c = c, .names = names, .truth = truth};
   const char *out = rewrite(&w, text);
@@ -325,7 +325,7 @@ og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *s
 
 // ---- pointwise
 
-static bool gives_bool(const og_op *op) {
+static bool returns_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
 
@@ -367,9 +367,9 @@ static const char *plain_other(const og_op *op) {
 static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *result,
                        const char *names, const char *near) {
   const char *other = plain_other(w->op);
-  bool own = other && w->form && !strcmp(s->suffix, "f32");
+  bool avx512 = other && w->is_wide && !strcmp(s->suffix, "f32");
   fprintf(to, "    PX__CPU_FAR(%s)\n", s->c);
-  if (own)
+  if (avx512)
     fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_OWN_FIRST(%s, pow, self, %s)\n", result,
             s->suffix, other);
   else if (other)
@@ -377,9 +377,9 @@ static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *
             s->c, s->suffix, other);
   const char *each =
       other ? "if (!plain_) PX__CPU_EACH_PLACE" : og_format("PX__CPU_EACH_ASIDE(%s)", result);
-  if (!own) fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
+  if (!avx512) fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
   const char *unless = other ? "if (!done_) " : "";
-  if (w->twice)
+  if (w->recompute_block)
     fprintf(to, "    %s{ PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s) }\n", unless, result,
             s->suffix, names, w->out);
   else
@@ -394,8 +394,8 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   fprintf(to, "  PX__CPU_BLOCKS {\n%s", loads);
   if (w->has_near)
     write_near(to, s, w, result, names, first.out);
-  else if (w->form && w->own)
-    fprintf(to, "    PX__CPU_EACH_OWN(%s, %s, %s, self)\n", s->c, s->suffix, w->own);
+  else if (w->is_wide && w->avx512)
+    fprintf(to, "    PX__CPU_EACH_OWN(%s, %s, %s, self)\n", s->c, s->suffix, w->avx512);
   else if (w->plain)
     fprintf(to, "    PX__CPU_EACH_PLAIN(%s, %s, %s, self)\n", s->c, s->suffix, w->plain);
   else
@@ -419,19 +419,20 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
     }
     tensor++;
   }
-  const char *result = gives_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
-  if ((w->blocks || (w->form && w->own)) && count)
+  const char *result = returns_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
+  if ((w->blocks || (w->is_wide && w->avx512)) && count)
     write_blocks(to, s, w, result, loads, names);
   else
-    fprintf(to, "  PX__CPU_%sROW%d(%s, %s(%s))\n", w->form ? "WIDE_" : "", count, result, inputs,
+    fprintf(to, "  PX__CPU_%sROW%d(%s, %s(%s))\n", w->is_wide ? "WIDE_" : "", count, result, inputs,
             w->out);
 }
 
 // Powers with a scalar exponent are mostly products, roots and reciprocals. Each special exponent
 // has its own loop: a branch in the loop would cost more than the operation. Complex numbers have
-// one special case, squares; integers have four. `still`: the operand before self is a scalar.
+// one special case, squares; integers have four. `scalar_base`: the operand before self is a
+// scalar.
 static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
-                              bool still) {
+                              bool scalar_base) {
   static const char *const easy[] = {"2", "0", "1", "3", "0.5", "-1", "-2", "-0.5"};
   const char *exponent = strstr(op->expr.text, "pow(self, ") + strlen("pow(self, ");
   const char *steps = "", *names = "", *ones = "PX__CPU_FROM(0); ";
@@ -440,7 +441,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
   for (int i = 0; i < op->param_count; i++) {
     const char *name = op->params[i].name;
     int tensor = op->result_count + i;
-    bool one = !strcmp(name, "exponent") || (still && strcmp(name, "self") != 0);
+    bool one = !strcmp(name, "exponent") || (scalar_base && strcmp(name, "self") != 0);
     const char *taken =
         og_format("%s(%s, %s, %d) ", one ? "PX__CPU_ONE" : "PX__CPU_NEXT", s->c, name, tensor);
     *(one ? &ones : &names) = og_format("%s%s", one ? ones : names, taken);
@@ -448,7 +449,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
     steps = og_format("%s && s_[%d] == %s", steps, tensor,
                       one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
   }
-  if (!still && !strcmp(s->suffix, "c64") && !strcmp(op->expr.text, "pow(self, exponent)")) {
+  if (!scalar_base && !strcmp(s->suffix, "c64") && !strcmp(op->expr.text, "pow(self, exponent)")) {
     fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    PX__CPU_ONE(%s, exponent, 2)\n", s->c, steps,
             s->c);
     fprintf(to, "    if (exponent == 2) {\n      k_square_row_c64(p_, s_, n_);\n");
@@ -527,18 +528,18 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
   // Complex functions are calls per element, not vector loops: optimise for size.
   bool easy = has_easy_powers(op, s);
   const char *rare = s->suffix[0] == 'c' && w->calls && !easy ? "__attribute__((cold)) " : "";
-  const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
-  const char *end = w->form ? "  return true;\n" : "";
+  const char *head = w->is_wide ? "PX__CPU_WIDE static bool" : "static void";
+  const char *end = w->is_wide ? "  return true;\n" : "";
   fprintf(to,
           "%s%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) "
           "{\n",
-          rare, head, op->name, s->suffix, w->form ? "_wide" : "");
-  if (!w->form && easy) {
+          rare, head, op->name, s->suffix, w->is_wide ? "_wide" : "");
+  if (!w->is_wide && easy) {
     write_easy_powers(to, op, s, w, false);
     if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);
   }
-  if (!w->form) write_by_one(to, op, s, w);
-  if (w->slow && !w->form)
+  if (!w->is_wide) write_by_one(to, op, s, w);
+  if (w->compute_bound && !w->is_wide)
     fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide, %d, %s)\n", op->name, s->suffix,
             operand_count(op), s->c);
   write_locals(to, op, s, w);
@@ -548,7 +549,7 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
     rewrite(&yes, op->expr.text);
     fprintf(to, "  if (%s) {\n", w->test);
     write_loop(to, op, s, &yes);
-    fprintf(to, "  return%s;\n  }\n", w->form ? " true" : "");
+    fprintf(to, "  return%s;\n  }\n", w->is_wide ? " true" : "");
   }
   write_loop(to, op, s, w);
   fprintf(to, "%s}\n", end);
@@ -556,11 +557,11 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
 // Writes a row; a compute-bound one also has a version for wide vectors.
 static void write_row(FILE *to, const og_op *op, const stamp *s) {
   if (write_part_row(to, op, s)) return;
-  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->number};
+  rewriter w = {.op = op, .at = op->expr.location, .suffix = s->suffix, .c = s->number};
   rewrite(&w, op->expr.text);
   rewriter wide = w;
-  wide.form = true;
-  if (w.slow) write_row_as(to, op, s, &wide);
+  wide.is_wide = true;
+  if (w.compute_bound) write_row_as(to, op, s, &wide);
   write_row_as(to, op, s, &w);
 }
 
@@ -596,12 +597,12 @@ static void write_sign_rows(FILE *to, const og_op *op, const char *name) {
 }
 
 static void write_pointwise(FILE *to, const og_op *op) {
-  unsigned masks = gives_bool(op) ? 1 : 0, tensors = 0;
+  unsigned masks = returns_bool(op) ? 1 : 0, tensors = 0;
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR)
       masks |= (op->mask_params >> i & 1u) << tensor++, tensors |= 1u << i;
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, "f32", "float", NULL, false);
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, false);
   fprintf(to, "// %s: %s\n", op->name, op->expr.text);
   int count;
   const stamp *stamps = og_stamps(&count);
@@ -631,7 +632,7 @@ og_fold og_fold_parse(const og_op *op) {
   og_fold f = {.map = "b", .finish = "a"};
   struct {
     const char *name;
-    const char **place;
+    const char **target;
   } parts[] = {{"identity ", &f.identity},
                {"start ", &f.identity},
                {"map ", &f.map},
@@ -644,12 +645,12 @@ og_fold og_fold_parse(const og_op *op) {
     for (int i = 0; i < 5; i++) {
       size_t n = strlen(parts[i].name);
       if (!strncmp(part, parts[i].name, n))
-        *parts[i].place = part + n, found = true, f.start |= i == 1;
+        *parts[i].target = part + n, found = true, f.start |= i == 1;
     }
-    if (!found) og_die(op->fold.place, "unknown part '%s' in fold of %s", part, op->name);
+    if (!found) og_die(op->fold.location, "unknown part '%s' in fold of %s", part, op->name);
   }
   if (!f.identity || !f.combine)
-    og_die(op->fold.place, "fold of %s requires `identity` or `start`, and `combine`", op->name);
+    og_die(op->fold.location, "fold of %s requires `identity` or `start`, and `combine`", op->name);
   return f;
 }
 
@@ -657,7 +658,7 @@ static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const 
                             const char *part, const char *params, const char *text) {
   static const char *const names[] = {"a", "b", "n", NULL};
   rewriter w = {
-      .op = op, .at = op->fold.place, .suffix = s->suffix, .c = s->number, .names = names};
+      .op = op, .at = op->fold.location, .suffix = s->suffix, .c = s->number, .names = names};
   const char *expr = rewrite(&w, text);
   fprintf(to, "static inline %s %s_%s_%s(%s) {\n", s->c, part, op->name, name->suffix, params);
   if (!strcmp(part, "finish")) {
@@ -679,20 +680,21 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
   write_fold_part(to, op, s, wide, "finish",
                   og_format("%s a, int64_t n, const px_launch *l", wide->c), f->finish);
   bool real = s->suffix[0] == 'f', plain = real && !strcmp(f->map, "b");
-  const char *form = "", *more = "";
+  const char *variant = "", *more = "";
   if (plain && !strcmp(f->combine, "max(a, b)"))
-    form = "_EXTREME", more = ", false";
+    variant = "_EXTREME", more = ", false";
   else if (plain && !strcmp(f->combine, "min(a, b)"))
-    form = "_EXTREME", more = ", true";
+    variant = "_EXTREME", more = ", true";
   else if (real && !strncmp(f->combine, "select(", 7))
-    form = "_CHOICE";
+    variant = "_CHOICE";
   else if (!strcmp(s->suffix, "u8"))
-    form = "_BYTES";
+    variant = "_BYTES";
   else if (plain && !strcmp(s->suffix, "f32") && !strcmp(f->combine, "a + b"))
-    form = "_HALVES", more = ", +";
+    variant = "_HALVES", more = ", +";
   else if (plain && !strcmp(s->suffix, "f32") && !strcmp(f->combine, "a * b"))
-    form = "_HALVES", more = ", *";
-  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s%s)\n", form, op->name, s->suffix, s->c, wide->c, more);
+    variant = "_HALVES", more = ", *";
+  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s%s)\n", variant, op->name, s->suffix, s->c, wide->c,
+          more);
 }
 
 static void write_fold(FILE *to, const og_op *op) {
@@ -704,7 +706,7 @@ static void write_fold(FILE *to, const og_op *op) {
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     const stamp *s = og_stamp_of(widths[i][0]);
-    bool truth = s->kind == 'c' && (gives_bool(op) || og_has(op, OG_W_longresult));
+    bool truth = s->kind == 'c' && (returns_bool(op) || og_has(op, OG_W_longresult));
     if (truth || !og_in_set(op, s)) continue;  // complex numbers are only tested for nonzero
     if (i < 2 && !f.start) continue;           // sums accumulate in int64
     write_fold_stamp(to, op, s, og_stamp_of(widths[i][1]), &f);

@@ -53,37 +53,40 @@ static int read_ports(const og_layer *l, og_port *ports, const char *field, cons
   int count = 0;
   for (char *word = strtok(names, ", "); word; word = strtok(NULL, ", ")) {
     const char *end = og_word_end(word);
-    if (count == OG_MAX_INPUTS) og_die(f->place, "too many %s of %s", field, l->e->name);
+    if (count == OG_MAX_INPUTS) og_die(f->location, "too many %s of %s", field, l->e->name);
     og_port *port = &ports[count++];
     bool numbers = !strcmp(end, "[]");
     *port =
         (og_port){og_copy(word, (size_t)(end - word)), *end == '[' && !numbers ? atoi(end + 1) : 1,
                   word[strlen(word) - 1] == '?', numbers};
     if (port->tensors < 1 || (count > 1 && port[-1].optional && !port->optional))
-      og_die(f->place, "`%s` is not allowed in the %s of %s", word, field, l->e->name);
+      og_die(f->location, "`%s` is not allowed in the %s of %s", word, field, l->e->name);
   }
   if (og_port_tensors(ports, count) > OG_MAX_INPUTS)
-    og_die(f->place, "too many tensors in the %s of %s", field, l->e->name);
+    og_die(f->location, "too many tensors in the %s of %s", field, l->e->name);
   return count;
 }
 
 // Parses `let NAME = VALUE`, `fixed NAME = VALUE`, and `each NAME < COUNT, NAME < COUNT`.
 static og_named read_named(const og_field *f, const char *text, const char *sign) {
   const char *at = strstr(text, sign);
-  if (!at) og_die(f->place, "expected `%s NAME %s VALUE`", f->name, sign);
-  return (og_named){og_trimmed(text, at), og_formula(at + strlen(sign), f->place), *f->name == 'f'};
+  if (!at) og_die(f->location, "expected `%s NAME %s VALUE`", f->name, sign);
+  return (og_named){og_trimmed(text, at), og_formula(at + strlen(sign), f->location),
+                    *f->name == 'f'};
 }
 static void read_lets(og_layer *l) {
   for (int i = 0; i < l->e->field_count; i++) {
     const og_field *let = &l->e->fields[i];
     if (strcmp(let->name, "let") && strcmp(let->name, "fixed")) continue;
-    if (l->let_count == OG_MAX_LETS) og_die(let->place, "too many `let` fields of %s", l->e->name);
+    if (l->let_count == OG_MAX_LETS)
+      og_die(let->location, "too many `let` fields of %s", l->e->name);
     l->lets[l->let_count++] = read_named(let, let->text, "=");
   }
   const og_field *f = og_entry_field(l->e, "each");
   char *loops = f ? strdup(f->text) : NULL;
   for (char *loop = loops ? strtok(loops, ",") : NULL; loop; loop = strtok(NULL, ",")) {
-    if (l->each_count == OG_MAX_LOOPS) og_die(f->place, "too many `each` loops of %s", l->e->name);
+    if (l->each_count == OG_MAX_LOOPS)
+      og_die(f->location, "too many `each` loops of %s", l->e->name);
     l->each[l->each_count++] = read_named(f, loop, "<");
   }
 }
@@ -92,43 +95,43 @@ static void read_lets(og_layer *l) {
 // only a name: then it is the constructor's argument.
 static void read_own(og_layer *l, const og_field *f) {
   const char *end = f->text + strcspn(f->text, " "), *at = og_skip(end);
-  if (l->own_count == OG_MAX_OWN) og_die(f->place, "too many tensors of %s", l->e->name);
+  if (l->own_count == OG_MAX_OWN) og_die(f->location, "too many tensors of %s", l->e->name);
   og_own *own = &l->own[l->own_count++];
   *own = (og_own){.name = og_copy(f->text, (size_t)(end - f->text)),
                   .id = og_copy(f->text, (size_t)(og_word_end(f->text) - f->text)),
                   .each = strchr(f->text, '{') && strchr(f->text, '{') < end,
                   .buffer = *f->name == 'b',
-                  .place = f->place};
+                  .location = f->location};
   if (!*at && own->buffer) {
     int p = og_layer_param(l, own->name);
     if (p < 0 || l->e->params[p].type != OG_TENSOR)
-      og_die(f->place, "buffer %s has no sizes, and %s has no Tensor of this name", own->name,
+      og_die(f->location, "buffer %s has no sizes, and %s has no Tensor of this name", own->name,
              l->e->name);
     own->given = true;
     return;
   }
   const char *close = strchr(at, ']');
-  if (*at != '[' || !close) og_die(f->place, "expected `%s [SIZES] = START`", own->name);
-  own->sizes = og_formula(og_copy(at, (size_t)(close + 1 - at)), f->place);
+  if (*at != '[' || !close) og_die(f->location, "expected `%s [SIZES] = START`", own->name);
+  own->sizes = og_formula(og_copy(at, (size_t)(close + 1 - at)), f->location);
   at = og_skip(close + 1), end = og_word_end(at);
   if (end > at) own->dtype = og_copy(at, (size_t)(end - at));
   at = og_skip(end);
-  if (*at != '=') og_die(f->place, "expected `%s [SIZES] = START`", own->name);
-  own->start = og_formula_if(at + 1, f->place, &own->condition);
-  if (own->start->kind != OG_CALL) og_die(f->place, "`%s` is not an initializer", at + 1);
+  if (*at != '=') og_die(f->location, "expected `%s [SIZES] = START`", own->name);
+  own->start = og_formula_if(at + 1, f->location, &own->condition);
+  if (own->start->kind != OG_CALL) og_die(f->location, "`%s` is not an initializer", at + 1);
 }
 
 // Parses `method NAME(PARAMETERS) = FN`. The tensors of the first method are the inputs of the
 // layer.
 static void read_method(og_layer *l, const og_field *f) {
   const char *end = og_word_end(f->text);
-  if (l->method_count == OG_MAX_METHODS) og_die(f->place, "too many methods of %s", l->e->name);
-  if (*end != '(') og_die(f->place, "expected `method NAME(PARAMETERS) = FN`");
+  if (l->method_count == OG_MAX_METHODS) og_die(f->location, "too many methods of %s", l->e->name);
+  if (*end != '(') og_die(f->location, "expected `method NAME(PARAMETERS) = FN`");
   og_method *m = &l->methods[l->method_count++];
-  m->name = og_copy(f->text, (size_t)(end - f->text)), m->place = f->place;
+  m->name = og_copy(f->text, (size_t)(end - f->text)), m->location = f->location;
   const char *rest =
-      og_skip(og_read_params(end + 1, f->place, m->name, m->params, &m->param_count));
-  if (*rest != '=') og_die(f->place, "method %s has no function", m->name);
+      og_skip(og_read_params(end + 1, f->location, m->name, m->params, &m->param_count));
+  if (*rest != '=') og_die(f->location, "method %s has no function", m->name);
   m->run = og_trimmed(rest + 1, rest + strlen(rest));
 }
 static void read_methods(og_layer *l) {
@@ -137,13 +140,13 @@ static void read_methods(og_layer *l) {
   const og_method *forward = &l->methods[0];
   if (!l->method_count) return;
   if (strcmp(forward->name, "forward"))
-    og_die(forward->place, "the first method of %s is not forward", l->e->name);
+    og_die(forward->location, "the first method of %s is not forward", l->e->name);
   l->input_count = 0;
   for (int i = 0; i < forward->param_count; i++) {
     const og_param *p = &forward->params[i];
     if (p->type != OG_TENSOR) continue;
     if (l->input_count == OG_MAX_INPUTS)
-      og_die(forward->place, "too many tensors of %s", l->e->name);
+      og_die(forward->location, "too many tensors of %s", l->e->name);
     l->inputs[l->input_count++] = (og_port){p->name, 1, p->optional, false};
   }
 }
@@ -226,15 +229,16 @@ static og_layer *read_layer(const og_entry *e) {
   read_run(l);
   read_methods(l);
   const og_field *forward = og_entry_field(e, "forward");
-  if (forward) l->forward = og_formula(forward->text, forward->place);
+  if (forward) l->forward = og_formula(forward->text, forward->location);
   const og_field *pair = og_entry_field(e, "forward_pair");
-  if (pair) l->pair = og_formula_if(pair->text, pair->place, &l->pair_if);
-  if (pair && !l->pair_if) og_die(pair->place, "expected `forward_pair FORMULA if CONDITION`");
+  if (pair) l->pair = og_formula_if(pair->text, pair->location, &l->pair_if);
+  if (pair && !l->pair_if) og_die(pair->location, "expected `forward_pair FORMULA if CONDITION`");
   bool callable = forward || l->run || l->method_count, is_base = names_as_base(e);
-  if (!callable && !l->children && !is_base) og_die(e->place, "layer %s has no forward", e->name);
-  if (forward && l->run) og_die(forward->place, "layer %s has both forward and run", e->name);
+  if (!callable && !l->children && !is_base)
+    og_die(e->location, "layer %s has no forward", e->name);
+  if (forward && l->run) og_die(forward->location, "layer %s has both forward and run", e->name);
   if (!l->children && !is_base && !og_layer_takes_modules(l, false) && !og_entry_field(e, "sample"))
-    og_die(e->place, "layer %s has no sample", e->name);
+    og_die(e->location, "layer %s has no sample", e->name);
   return l;
 }
 
@@ -295,9 +299,9 @@ void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_no
 
 // ---- writing
 
-static void write_ports(FILE *to, const og_layer *l, const char *what, const og_port *ports,
+static void write_ports(FILE *to, const og_layer *l, const char *role, const og_port *ports,
                         int count) {
-  fprintf(to, "static const px_module_port %s_%s[] = {", what, l->e->name);
+  fprintf(to, "static const px_module_port %s_%s[] = {", role, l->e->name);
   for (int i = 0; i < count; i++)
     fprintf(to, "%s{\"%s\", %d, %s, %s}", i ? ", " : "", ports[i].name, ports[i].tensors,
             ports[i].optional ? "true" : "false", ports[i].numbers ? "true" : "false");
@@ -307,7 +311,7 @@ static void write_ports(FILE *to, const og_layer *l, const char *what, const og_
 static void write_methods(FILE *to, const og_layer *l) {
   for (int i = 0; i < l->method_count; i++) {
     const og_method *m = &l->methods[i];
-    og_owner of = {"method", og_format("%s_%s", l->e->name, m->name), m->place};
+    og_owner of = {"method", og_format("%s_%s", l->e->name, m->name), m->location};
     og_write_param_array(to, &of, m->params, m->param_count);
   }
   fprintf(to, "static const px_module_method methods_%s[] = {\n", l->e->name);
@@ -322,7 +326,7 @@ static void write_methods(FILE *to, const og_layer *l) {
 
 static void write_kind_parts(FILE *to, const og_layer *l) {
   const og_entry *e = l->e;
-  og_owner of = {"layer", e->name, e->place};
+  og_owner of = {"layer", e->name, e->location};
   og_write_param_array(to, &of, e->params, e->param_count + (l->lazy != NULL));
   if (l->own_count && !l->each_count)
     fprintf(to, "static const char *const tensors_%s[] = {", e->name);
@@ -346,7 +350,7 @@ static void write_typed(FILE *to, const og_layer *l) {
   const char *typed = og_layer_text(l, "strict"), *colon = typed ? strstr(typed, " : ") : NULL;
   if (!typed) return;
   if (!colon)
-    og_die(og_entry_field(l->e, "strict")->place, "typed of %s requires a text", l->e->name);
+    og_die(og_entry_field(l->e, "strict")->location, "typed of %s requires a text", l->e->name);
   fprintf(to, "     .typed = %s, .typed_text = %s,\n", og_quote(og_trimmed(typed, colon)),
           colon + 3);
 }
@@ -380,7 +384,7 @@ static void write_row(FILE *to, const og_layer *l) {
   const char *named = og_layer_text(l, "tuple_name"), *function = og_layer_text(l, "callable");
   if (named) fprintf(to, "     .named = \"%s\",\n", named);
   if (function && og_layer_param(l, function) < 0)
-    og_die(og_entry_field(e, "callable")->place, "layer %s has no argument '%s'", e->name,
+    og_die(og_entry_field(e, "callable")->location, "layer %s has no argument '%s'", e->name,
            function);
   if (function) fprintf(to, "     .callable = \"%s\",\n", function);
   write_typed(to, l);
@@ -507,7 +511,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 static void add_layer(og_layer *l) {
-  if (layer_count + 2 > OG_MAX_OPS) og_die(l->e->place, "too many layers");
+  if (layer_count + 2 > OG_MAX_OPS) og_die(l->e->location, "too many layers");
   layers[layer_count++] = l;
   if ((l = og_lazy_layer(l))) layers[layer_count++] = l;
 }
@@ -516,9 +520,9 @@ void og_analyse_layers(void) {
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "layer")) add_layer(read_layer(og.entries[i]));
   qsort(layers, (size_t)layer_count, sizeof *layers, by_name);
-  FILE *nowhere = fopen("/dev/null", "w");  // errors are reported before any output is opened
-  for (int i = 0; nowhere && i < PARTS; i++) each(nowhere, parts[i].write);
-  if (nowhere) fclose(nowhere);
+  FILE *sink = fopen("/dev/null", "w");  // errors are reported before any output is opened
+  for (int i = 0; sink && i < PARTS; i++) each(sink, parts[i].write);
+  if (sink) fclose(sink);
 }
 
 bool og_show_layer(const char *name) {

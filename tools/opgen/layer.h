@@ -18,7 +18,7 @@ typedef struct og_method {
   const char *name, *run;
   og_param params[OG_MAX_PARAMS];
   int param_count;
-  og_place place;
+  og_location location;
 } og_method;
 
 // A name and its value: `let NAME = VALUE`, `fixed NAME = VALUE` or `each NAME < COUNT`.
@@ -36,7 +36,7 @@ typedef struct og_own {
   bool each;       // one per combination of the numbers of `each`, which are part of its name
   const char *id;  // its C name
   og_node *sizes, *start, *condition;
-  og_place place;
+  og_location location;
 } og_own;
 
 typedef struct og_layer {

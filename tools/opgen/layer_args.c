@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes views of layers' arguments: structs through which the C functions named by entries (`run`,
 // `run_sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill
-// them. Entries naming one function have the same inputs, so one struct serves them.
+// them. Entries resolve one function have the same inputs, so one struct serves them.
 #include "opgen/layer.h"
 
 // A function named by an entry.
@@ -53,7 +53,7 @@ void og_write_layer_views(FILE *to, og_layer *const *layers, int count) {
       int at = 0;
       while (at < n && strcmp(written[at].function, function)) at++;
       if (at < n && strcmp(written[at].members, members))
-        og_die(layers[i]->e->place, "%s() has other inputs in another layer", function);
+        og_die(layers[i]->e->location, "%s() has other inputs in another layer", function);
       if (at < n) continue;
       written[n].function = function, written[n++].members = members;
       fprintf(to,

@@ -23,7 +23,7 @@ static og_value name_of(const og_node *n, void *with) {
   const char *tensor = tensor_of(x->l, name->text);
   if (n->kind == OG_SHAPE) {
     if (!tensor || *n->text != 'n')
-      og_die(n->place, "'%s' is not allowed in the forward of %s", n->text, x->l->e->name);
+      og_die(n->location, "'%s' is not allowed in the forward of %s", n->text, x->l->e->name);
     return (og_value){.type = OG_INT, .c = og_format("px_tensor_%s(%s)", n->text, tensor)};
   }
   if (tensor) {  // inputs are required unless marked optional
@@ -34,7 +34,7 @@ static og_value name_of(const og_node *n, void *with) {
   }
   if (!strcmp(n->text, "training")) return (og_value){.type = OG_BOOL, .c = "self->training"};
   int p = og_layer_param(x->l, n->text);
-  if (p < 0) og_die(n->place, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);
+  if (p < 0) og_die(n->location, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);
   return og_layer_param_value(&x->l->e->params[p]);
 }
 
@@ -90,10 +90,10 @@ static const char *list_argument(context *x, const og_node *n) {
 
 // Returns the C argument of a parameter of the op: the node's value, or the schema's default.
 static const char *argument(context *x, const og_node *n, const og_op *op, const og_param *p) {
-  if (!n && p->fallback) n = og_formula(p->fallback, op->place);
+  if (!n && p->fallback) n = og_formula(p->fallback, op->location);
   bool none = !n || (n->kind == OG_CONSTANT && !strcmp(n->text, "None"));
   if (none && !p->optional)
-    og_die(x->l->e->place, "%s requires '%s' in the forward of %s", op->name, p->name,
+    og_die(x->l->e->location, "%s requires '%s' in the forward of %s", op->name, p->name,
            x->l->e->name);
   if (none) return og_layer_absent(p);
   if (p->type == OG_TENSOR) return write_tensor(x, n);
@@ -101,7 +101,7 @@ static const char *argument(context *x, const og_node *n, const og_op *op, const
   og_value v = og_number(n, name_of, x);
   if (v.type == OG_TENSOR || v.type == OG_INTS || (v.type == OG_TEXT) != (p->type == OG_TEXT)) {
     if (p->type != OG_TEXT || !v.text)
-      og_die(n->place, "'%s' of %s has another type in the forward of %s", p->name, op->name,
+      og_die(n->location, "'%s' of %s has another type in the forward of %s", p->name, op->name,
              x->l->e->name);
     return v.text;
   }
@@ -115,16 +115,17 @@ static const og_op *arguments_of(context *x, const og_node *call, const og_node 
                                  int results) {
   const og_op *op = og_find(call->text);
   const char *name = x->l->e->name;
-  if (!op) og_die(call->place, "unknown op '%s' in the forward of %s", call->text, name);
+  if (!op) og_die(call->location, "unknown op '%s' in the forward of %s", call->text, name);
   if (op->result_list || op->result_count != results || !og_has_new(op))
-    og_die(call->place, "%s does not return %d tensors in the forward of %s", op->name, results,
+    og_die(call->location, "%s does not return %d tensors in the forward of %s", op->name, results,
            name);
   for (int i = 0; i < call->count; i++) {
     int at = call->keys[i] ? og_param_find(op, call->keys[i]) : i;
     if (at < 0 || at >= op->param_count)
-      og_die(call->place, "%s has no argument of this name in the forward of %s", op->name, name);
+      og_die(call->location, "%s has no argument of this name in the forward of %s", op->name,
+             name);
     if (given[at])
-      og_die(call->place, "'%s' is given twice in the forward of %s", op->params[at].name, name);
+      og_die(call->location, "'%s' is given twice in the forward of %s", op->params[at].name, name);
     given[at] = call->items[i];
   }
   return op;
@@ -168,13 +169,13 @@ static const og_node *as_call(context *x, const og_node *n) {
   if (n->kind == OG_NEGATE) return call_node(n, "neg");
   for (int i = 0; n->kind == OG_BINARY && i < 8; i += 2)
     if (!strcmp(names[i], n->text)) return call_node(n, names[i + 1]);
-  og_die(n->place, "'%s' is not a tensor in the forward of %s", n->text, x->l->e->name);
+  og_die(n->location, "'%s' is not a tensor in the forward of %s", n->text, x->l->e->name);
 }
 
 static const char *number_tensor(context *x, const og_node *n) {
   og_value v = og_number(n, name_of, x);
   if (v.type != OG_INT && v.type != OG_FLOAT && v.type != OG_BOOL)
-    og_die(n->place, "'%s' is not a tensor in the forward of %s", n->text, x->l->e->name);
+    og_die(n->location, "'%s' is not a tensor in the forward of %s", n->text, x->l->e->name);
   int step = ++x->steps;
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n%sPX_TRY(px_tensor_from_scalar(&t%d, %s));\n",
           x->indent, step, x->indent, step, scalar_argument(n, v));
@@ -229,7 +230,7 @@ static void write_inplace(context *x, const og_node *n) {
   const char *values = "", *name = x->l->e->name;
   if (n->kind != OG_CALL || !n->count || n->items[0]->kind != OG_NAME ||
       og_layer_input(x->l, n->items[0]->text) != 0)
-    og_die(n->place, "%s has `inplace`: its forward is one op, and begins with its input", name);
+    og_die(n->location, "%s has `inplace`: its forward is one op, and begins with its input", name);
   const og_op *op = arguments_of(x, n, given, 1);
   fprintf(x->to, "  if (px_value_int(inplace) != 0) {\n");
   x->indent = "    ";

@@ -37,7 +37,7 @@ static og_value of_list(const og_node *n, const context *x) {
   int p = og_layer_param(x->l, name), wanted = strcmp(n->text, "len") ? 2 : 1;
   if (p < 0 || x->l->e->params[p].type != OG_INTS || n->count != wanted ||
       (wanted == 2 && (strcmp(n->text, "size") || n->items[1]->kind != OG_NUMBER)))
-    og_die(n->place, "unknown name '%s' in layer %s", n->text, x->l->e->name);
+    og_die(n->location, "unknown name '%s' in layer %s", n->text, x->l->e->name);
   og_value list = og_layer_param_value(&x->l->e->params[p]);
   const char *c = wanted == 1 ? og_format("(int64_t)%s", list.n)
                               : og_format("%s[%s]", list.c, n->items[1]->text);
@@ -55,7 +55,7 @@ static og_value name_of(const og_node *n, void *with) {
   if (n->kind == OG_NAME && named(l->each, l->each_count, n->text))
     return (og_value){.type = OG_INT, .c = n->text};
   int p = n->kind == OG_NAME ? og_layer_param(x->l, n->text) : -1;
-  if (p < 0) og_die(n->place, "unknown name '%s' in layer %s", n->text, x->l->e->name);
+  if (p < 0) og_die(n->location, "unknown name '%s' in layer %s", n->text, x->l->e->name);
   return og_layer_param_value(&x->l->e->params[p]);
 }
 
@@ -78,8 +78,8 @@ static void write_check(context *x, const og_field *f) {
 
 static og_node *set_value(const og_field *f, og_node **condition) {
   const char *equals = strchr(f->text, '=');
-  if (!equals) og_die(f->place, "expected `set NAME = VALUE`");
-  return og_formula_if(equals + 1, f->place, condition);
+  if (!equals) og_die(f->location, "expected `set NAME = VALUE`");
+  return og_formula_if(equals + 1, f->location, condition);
 }
 
 static const char *as_value(context *x, const og_node *n, const og_param *p) {
@@ -88,7 +88,7 @@ static const char *as_value(context *x, const og_node *n, const og_param *p) {
   if (p->type == OG_INTS && v.type == OG_INTS)
     return n->kind == OG_NAME ? n->text : og_format("PX_IS(%s, %s)", v.c, v.n);
   if (v.type == OG_INTS || v.type == OG_TENSOR || (p->type == OG_TEXT) != (v.type == OG_TEXT))
-    og_die(n->place, "'%s' has another type in layer %s", p->name, x->l->e->name);
+    og_die(n->location, "'%s' has another type in layer %s", p->name, x->l->e->name);
   return og_format("%s(%s)", make, v.c);
 }
 
@@ -96,7 +96,7 @@ static void write_set(context *x, const og_field *f) {
   og_node *condition = NULL, *value = set_value(f, &condition);
   const char *name = og_trimmed(f->text, strchr(f->text, '='));
   int p = og_layer_param(x->l, name);
-  if (p < 0) og_die(f->place, "layer %s has no argument '%s'", x->l->e->name, name);
+  if (p < 0) og_die(f->location, "layer %s has no argument '%s'", x->l->e->name, name);
   const char *c = as_value(x, value, &x->l->e->params[p]);
   if (condition) fprintf(x->to, "  if (%s)\n  ", og_test(condition, name_of, x));
   fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s));\n", name, c);
@@ -130,7 +130,7 @@ static const char *start_of(context *x, const og_own *own) {
   size_t i = 0, count = sizeof starts / sizeof *starts;
   while (i < count && strcmp(starts[i].name, n->text)) i++;
   if (i == count || starts[i].count != n->count)
-    og_die(own->place, "`%s` with %d arguments is not an initializer", n->text, n->count);
+    og_die(own->location, "`%s` with %d arguments is not an initializer", n->text, n->count);
   const char *made = "";
   for (const char *at = starts[i].c; *at; at++)
     if (*at != '$')
@@ -148,7 +148,8 @@ static void write_sizes(context *x, const og_own *own) {
     const og_node *n = own->sizes->items[i];
     og_value v = og_number(n->kind == OG_SPREAD ? n->items[0] : n, name_of, x);
     if ((v.type == OG_INTS) != (n->kind == OG_SPREAD))
-      og_die(n->place, "a size of %s is not a number, or `*` is not followed by a list", own->name);
+      og_die(n->location, "a size of %s is not a number, or `*` is not followed by a list",
+             own->name);
     if (n->kind == OG_SPREAD)
       fprintf(x->to, "    for (int i = 0; i < %s; i++) sizes[ndim++] = %s[i];\n", v.n, v.c);
     else
@@ -171,11 +172,11 @@ static const char *name_arguments(const context *x, const og_own *own) {
       continue;
     }
     const char *end = strchr(at, '}'), *colon = strchr(at, ':');
-    if (!end) og_die(own->place, "unmatched '{' in %s", own->name);
+    if (!end) og_die(own->location, "unmatched '{' in %s", own->name);
     bool text = colon && colon < end;
     const char *name = og_trimmed(at + 1, text ? colon : end);
     if (!named(x->l->each, x->l->each_count, name))
-      og_die(own->place, "'%s' in %s is not a number of `each`", name, own->name);
+      og_die(own->location, "'%s' in %s is not a number of `each`", name, own->name);
     const char *word = text ? og_quote(og_trimmed(colon + 1, end)) : NULL;
     format = og_format("%s%%%s", format, text ? "s" : "d");
     arguments = og_format(text ? "%s, %s ? %s : \"\"" : "%s, (int)%s", arguments, name, word);
@@ -190,8 +191,7 @@ static const char *open_loops(context *x) {
   for (int i = 0; i < x->l->each_count; i++) {
     const og_named *loop = &x->l->each[i];
     fprintf(x->to, "%sfor (int64_t %s = 0; %s < %s; %s++)%s\n", indent, loop->name, loop->name,
-            og_whole_number(loop->value, name_of, x), loop->name,
-            i + 1 < x->l->each_count ? "" : " {");
+            og_integer(loop->value, name_of, x), loop->name, i + 1 < x->l->each_count ? "" : " {");
     indent = og_format("%s  ", indent);
   }
   return indent;
@@ -203,7 +203,7 @@ static void write_each(context *x) {
   fprintf(x->to, "%schar name[PX__TEXT];\n", indent);
   for (int i = 0; i < x->l->own_count; i++) {
     const og_own *own = &x->l->own[i];
-    if (!own->each || own->buffer) og_die(own->place, "%s is not indexed by `each`", own->name);
+    if (!own->each || own->buffer) og_die(own->location, "%s is not indexed by `each`", own->name);
     fprintf(x->to, "%spx_tensor *own_%s = NULL;\n", indent, own->id);
     fprintf(x->to, "%ssnprintf(name, sizeof name, %s);\n", indent, name_arguments(x, own));
     fprintf(x->to, "%sif (px__wanted(self, name, %s)) {\n", indent,
@@ -234,7 +234,7 @@ static void write_names(context *x, const og_node *const *nodes, int count) {
 
 static void write_own(context *x, const og_own *own) {
   const char *sort = own->buffer ? "buffer" : "parameter", *dtype = dtype_of(own);
-  if (!*dtype) og_die(own->place, "unknown dtype '%s' of %s", own->dtype, own->name);
+  if (!*dtype) og_die(own->location, "unknown dtype '%s' of %s", own->dtype, own->name);
   if (own->given) {
     fprintf(x->to, "  PX_TRY(px__take_buffer(self, \"%s\"));\n", own->name);
     return;
@@ -260,15 +260,16 @@ static void write_own(context *x, const og_own *own) {
 // Parses KIND(ARGUMENTS).
 static og_node *child_call(const og_field *f) {
   const char *equals = strchr(f->text, '=');
-  og_node *call = equals ? og_formula(equals + 1, f->place) : NULL;
-  if (!call || call->kind != OG_CALL) og_die(f->place, "expected `child NAME = LAYER(ARGUMENTS)`");
+  og_node *call = equals ? og_formula(equals + 1, f->location) : NULL;
+  if (!call || call->kind != OG_CALL)
+    og_die(f->location, "expected `child NAME = LAYER(ARGUMENTS)`");
   return call;
 }
 static const og_entry *kind_of(const og_node *call) {
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "layer") && !strcmp(og.entries[i]->name, call->text))
       return og.entries[i];
-  og_die(call->place, "unknown layer %s", call->text);
+  og_die(call->location, "unknown layer %s", call->text);
 }
 // Returns an argument by position or name; NULL if absent.
 static const og_node *argument_of(const og_node *call, int position, const char *name) {
@@ -280,7 +281,7 @@ static const og_node *argument_of(const og_node *call, int position, const char 
 // device and dtype are passed on implicitly.
 static const char *child_argument(context *x, const og_node *call, int i, const og_param *p) {
   const og_node *n = argument_of(call, i, p->name);
-  if (n && p->type == OG_INTS) return og_format("PX_I(%s)", og_whole_number(n, name_of, x));
+  if (n && p->type == OG_INTS) return og_format("PX_I(%s)", og_integer(n, name_of, x));
   if (n) return as_value(x, n, p);
   bool passes = (p->type == OG_DEVICE || p->type == OG_DTYPE) && og_layer_param(x->l, p->name) >= 0;
   return passes ? og_format("px_module_attribute(self, \"%s\")", p->name) : "{0}";
@@ -350,7 +351,7 @@ static void read_lists_again(context *x, const og_node *const *nodes, int count)
 static void write_fixed(context *x, const og_named *let) {
   og_value v = og_number(let->value, name_of, x);
   if (v.type != OG_TEXT && v.type != OG_INT && v.type != OG_BOOL)
-    og_die(let->value->place, "'%s' of layer %s is neither a string nor an integer", let->name,
+    og_die(let->value->location, "'%s' of layer %s is neither a string nor an integer", let->name,
            x->l->e->name);
   fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s(%s)));\n", let->name,
           og_types[v.type].make, v.c);

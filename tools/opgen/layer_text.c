@@ -15,7 +15,7 @@ static const char *python_type(const og_param *p) {
 }
 
 // Returns the type in words: "str, int or tuple of ints".
-static const char *said_type(const og_param *p) {
+static const char *type_words(const og_param *p) {
   const char *type = p->owned               ? "int or tuple of ints and None"
                      : p->type == OG_INTS   ? "int or tuple of ints"
                      : p->type == OG_DEVICE ? "device"
@@ -45,7 +45,7 @@ typedef struct sample {
 static sample read_sample(const og_layer *l, const og_field *f) {
   const char *semicolon = strchr(f->text, ';'), *arrow = strstr(f->text, "->");
   if (!semicolon || !arrow || arrow < semicolon)
-    og_die(f->place, "expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of %s", l->e->name);
+    og_die(f->location, "expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of %s", l->e->name);
   return (sample){og_trimmed(f->text, semicolon), og_trimmed(semicolon + 1, arrow),
                   og_trimmed(arrow + 2, arrow + strlen(arrow))};
 }
@@ -62,7 +62,7 @@ void og_write_layer_samples(FILE *to, const og_layer *l) {
 static const char *python_tensor(const og_layer *l, const char *text) {
   const char *open = strchr(text, '('), *limit = strchr(text, ';');
   const char *close = open ? strchr(open, ')') : NULL;
-  if (!close) og_die(l->e->place, "the sample `%s` of %s is not a tensor", text, l->e->name);
+  if (!close) og_die(l->e->location, "the sample `%s` of %s is not a tensor", text, l->e->name);
   char *sizes = og_copy(open + 1, (size_t)((limit ? limit : close) - open - 1));
   const char *spaced = "";
   for (const char *at = sizes; *at; at++)
@@ -80,7 +80,7 @@ static const char *python_tensor(const og_layer *l, const char *text) {
     case 'i':
       return og_format("torch.randint(%d, (%s%s))", atoi(limit + 1), spaced, lone ? "," : "");
     default:
-      og_die(l->e->place, "the sample `%s` of %s is not a tensor", text, l->e->name);
+      og_die(l->e->location, "the sample `%s` of %s is not a tensor", text, l->e->name);
   }
 }
 
@@ -96,26 +96,26 @@ static const char *python_value(const char *text) {
 }
 
 // Sets the parentheses before and after the k-th tensor if it begins or ends a tuple.
-static void place_of(const og_layer *l, int k, const char **before, const char **behind) {
-  *before = *behind = "";
+static void tuple_marks(const og_layer *l, int k, const char **before, const char **after) {
+  *before = *after = "";
   for (int i = 0, first = 0; i < l->input_count; first += l->inputs[i++].tensors) {
-    int place = k - first, tensors = l->inputs[i].tensors;
-    if (tensors == 1 || place < 0 || place >= tensors) continue;
-    if (place == 0) *before = "(";
-    if (place == tensors - 1) *behind = ")";
+    int position = k - first, tensors = l->inputs[i].tensors;
+    if (tensors == 1 || position < 0 || position >= tensors) continue;
+    if (position == 0) *before = "(";
+    if (position == tensors - 1) *after = ")";
   }
 }
 
 // Converts a sample to Python arguments: `3 weight=p(4)` to "3, weight=torch.rand(4) + 0.5".
 static const char *python_arguments(const og_layer *l, const char *words, bool inputs) {
-  const char *made = "", *before = "", *behind = "";
+  const char *made = "", *before = "", *after = "";
   int k = 0;
   char *all = strdup(words);
   for (char *one = strtok(all, " "); one; one = strtok(NULL, " ")) {
     char *equals = strchr(one, '='), *value = equals ? equals + 1 : one;
-    if (inputs) place_of(l, k++, &before, &behind);
+    if (inputs) tuple_marks(l, k++, &before, &after);
     made = og_format("%s%s%s%.*s%s%s", made, *made ? ", " : "", before, (int)(value - one), one,
-                     is_tensor(value) ? python_tensor(l, value) : python_value(value), behind);
+                     is_tensor(value) ? python_tensor(l, value) : python_value(value), after);
   }
   return made;
 }
@@ -135,7 +135,7 @@ static const char *docstring_params(const og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     const og_param *p = &l->e->params[i];
     const char *fallback = p->fallback ? p->fallback : p->optional ? "None" : NULL;
-    text = og_format("%s\n    %s (%s): %s%s%s", text, p->name, said_type(p),
+    text = og_format("%s\n    %s (%s): %s%s%s", text, p->name, type_words(p),
                      og_argument_text(l->e, p->name), fallback ? ". Default: " : "",
                      fallback ? fallback : "");
   }
@@ -169,7 +169,7 @@ const char *og_layer_docstring(const og_layer *l) {
     text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
   }
   f = og_entry_field(l->e, "example");
-  if (f) text = og_format("%s\n\nExample:%s", text, og_told_example(f));
+  if (f) text = og_format("%s\n\nExample:%s", text, og_example_lines(f));
   return og_format("%s\n", text);
 }
 
@@ -317,7 +317,7 @@ void og_write_layer_page(FILE *to, const og_layer *l) {
   fprintf(to, "## %s\n\n`%s(%s)`\n\n%s%s%s\n\n", l->e->name, l->e->name, python_params(l),
           og_layer_text(l, "doc"), note ? " " : "", note ? note : "");
   for (int i = 0; i < l->e->param_count; i++)
-    fprintf(to, "- `%s` (%s): %s\n", l->e->params[i].name, said_type(&l->e->params[i]),
+    fprintf(to, "- `%s` (%s): %s\n", l->e->params[i].name, type_words(&l->e->params[i]),
             og_argument_text(l->e, l->e->params[i].name));
   write_tensors(to, l);
   if (forward) fprintf(to, "- returns `%s`\n", forward);

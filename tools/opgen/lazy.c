@@ -7,7 +7,7 @@
 // dimensions. `of` and `with` are optional.
 typedef struct lazy_field {
   char size[32];
-  int dim, least, most;
+  int dim, min_dims, max_dims;
   const char *defaults;  // "affine=True, ...", or NULL
 } lazy_field;
 
@@ -15,13 +15,13 @@ static lazy_field read_field(const og_field *f) {
   lazy_field lazy = {.size = ""};
   int used = 0, more = 0;
   sscanf(f->text, "%31[a-z_] = size(input, %d)%n", lazy.size, &lazy.dim, &used);
-  if (!used) og_die(f->place, "expected `lazy NAME = size(input, NUMBER)`");
-  sscanf(f->text + used, " of %d or %d%n", &lazy.least, &lazy.most, &more);
+  if (!used) og_die(f->location, "expected `lazy NAME = size(input, NUMBER)`");
+  sscanf(f->text + used, " of %d or %d%n", &lazy.min_dims, &lazy.max_dims, &more);
   const char *rest = og_skip(f->text + used + more);
   if (!strncmp(rest, "with ", 5))
     lazy.defaults = og_skip(rest + 5);
   else if (*rest)
-    og_die(f->place, "unexpected `%s` in `lazy`", rest);
+    og_die(f->location, "unexpected `%s` in `lazy`", rest);
   return lazy;
 }
 
@@ -30,7 +30,7 @@ static const char *with_default(const char *schema, const char *given, const og_
   const char *equals = strchr(given, '=');
   const char *name = equals ? og_format(" %.*s", (int)(equals + 1 - given), given) : NULL;
   const char *at = name ? strstr(schema, name) : NULL;
-  if (!at) og_die(f->place, "`%s` is not an argument with a default", given);
+  if (!at) og_die(f->location, "`%s` is not an argument with a default", given);
   at += strlen(name);
   return og_format("%.*s%s%s", (int)(at - schema), schema, equals + 1, at + strcspn(at, ",)"));
 }
@@ -39,7 +39,7 @@ static const char *with_default(const char *schema, const char *given, const og_
 static const char *lazy_schema(const og_entry *e, const lazy_field *lazy, const og_field *f) {
   const char *comma = strchr(e->schema, ',');
   if (!e->param_count || strcmp(e->params[0].name, lazy->size) || !comma)
-    og_die(f->place, "%s is not the first argument of %s", lazy->size, e->name);
+    og_die(f->location, "%s is not the first argument of %s", lazy->size, e->name);
   const char *schema = og_format("Lazy%s(%s", e->name, og_skip(comma + 1));
   char *defaults = strdup(lazy->defaults ? lazy->defaults : "");
   for (char *one = strtok(defaults, ", "); one; one = strtok(NULL, ", "))
@@ -63,7 +63,7 @@ og_layer *og_lazy_layer(const og_layer *of) {
   e->name = og_format("Lazy%s", of->e->name);
   e->schema = lazy_schema(of->e, &lazy, f);
   e->param_count = 0;
-  og_read_params(strchr(e->schema, '(') + 1, e->place, e->name, e->params, &e->param_count);
+  og_read_params(strchr(e->schema, '(') + 1, e->location, e->name, e->params, &e->param_count);
   for (int i = 0; i < e->param_count; i++) e->params[i].passing = of->e->params[i + 1].passing;
   e->params[e->param_count] = of->e->params[0];  // after the constructor's arguments
   e->field_count = 0;
@@ -82,7 +82,7 @@ void og_write_lazy_init(FILE *to, const og_layer *l) {
   fprintf(to,
           "static const px_module_lazy lazy_%s = {.size = \"%s\", .becomes = \"%s\", .dim = %d, "
           ".least = %d, .most = %d};\n",
-          l->e->name, lazy.size, l->lazy->e->name, lazy.dim, lazy.least, lazy.most);
+          l->e->name, lazy.size, l->lazy->e->name, lazy.dim, lazy.min_dims, lazy.max_dims);
   fprintf(
       to,
       "static px_status init_%s(px_module *self) {\n  return px__lazy_begin(self, &lazy_%s);\n}\n",

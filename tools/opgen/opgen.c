@@ -13,7 +13,7 @@ enum { OP_SHARDS = 32, CPU_SHARDS = 64 };
 
 og_tables og;
 
-void og_die(og_place at, const char *format, ...) {
+void og_die(og_location at, const char *format, ...) {
   va_list args;
   va_start(args, format);
   fprintf(stderr, "%s:%d: ", at.file, at.line);
@@ -52,7 +52,7 @@ const og_op *og_helper(const char *name) {
 
 const char *og_run(const og_op *op) {
   if (op->run.text) return op->run.text;
-  bool follows = op->body.text || op->made_count;
+  bool follows = op->body.text || op->result_field_count;
   return og_is(op, "pointwise") || og_is(op, "reduce") || follows ? NULL : op->name;
 }
 
@@ -103,7 +103,7 @@ static struct output *output_of(FILE *file) {
   for (int i = 0;; i++)
     if (outputs[i].file == file) return &outputs[i];
 }
-static void broken(const char *path) {
+static void fail(const char *path) {
   perror(path);
   exit(1);
 }
@@ -111,7 +111,7 @@ FILE *og_create(const char *folder, const char *name) {
   struct output *o = output_of(NULL);
   o->path = og_format("%s/%s", folder, name);
   o->file = fopen(og_format("%s.new", o->path), "w");
-  if (!o->file) broken(o->path);
+  if (!o->file) fail(o->path);
   return o->file;
 }
 
@@ -127,8 +127,8 @@ static bool same_text(const char *a, const char *b) {
 void og_finish(FILE *file) {
   struct output *o = output_of(file);
   char *fresh = og_format("%s.new", o->path);
-  if (ferror(file) | fclose(file)) broken(fresh);
-  if (same_text(fresh, o->path) ? remove(fresh) : rename(fresh, o->path)) broken(o->path);
+  if (ferror(file) | fclose(file)) fail(fresh);
+  if (same_text(fresh, o->path) ? remove(fresh) : rename(fresh, o->path)) fail(o->path);
   o->file = NULL;
 }
 
@@ -179,7 +179,7 @@ static bool write_table_header(const char *folder, const char *file, bool hidden
   FILE *to = NULL;
   for (int i = 0; i < og.count; i++) {
     const og_op *op = og.ops[i];
-    if (og_is_hidden(op) != hidden || strcmp(op->place.file, file)) continue;
+    if (og_is_hidden(op) != hidden || strcmp(op->location.file, file)) continue;
     if (!to) {
       to = og_create(folder, og_format("%s/%s.h", hidden ? "hidden" : "phlox/ops", og_stem(file)));
       fprintf(to,
@@ -330,7 +330,7 @@ static int list_kernels(kernel_name *names) {
     if (hand) count = add_kernel(names, count, hand, og_format("px__cpu_%s", hand));
   }
   for (int i = 0; i < og.kernel_count; i++)
-    if (!og.kernels[i]->elsewhere)
+    if (!og.kernels[i]->library_only)
       count = add_kernel(names, count, og.kernels[i]->name,
                          og_format("px__cpu_%s", og.kernels[i]->name));
   qsort(names, (size_t)count, sizeof *names, kernel_order);
@@ -392,14 +392,14 @@ static const struct {
 enum { PARTS = sizeof parts / sizeof *parts };
 
 // Writes everything to /dev/null: errors are reported before any output is opened.
-static void rehearse(void) {
-  FILE *nowhere = fopen("/dev/null", "w");
-  if (!nowhere) broken("/dev/null");
-  for (int i = 0; i < PARTS; i++) each(nowhere, parts[i].write);
-  og_optim_rehearse(nowhere);
-  og_schedule_rehearse(nowhere);
+static void dry_run(void) {
+  FILE *sink = fopen("/dev/null", "w");
+  if (!sink) fail("/dev/null");
+  for (int i = 0; i < PARTS; i++) each(sink, parts[i].write);
+  og_optim_dry_run(sink);
+  og_schedule_dry_run(sink);
   use_count = 0;
-  fclose(nowhere);
+  fclose(sink);
 }
 
 static void show(const char *name) {
@@ -410,7 +410,7 @@ static void show(const char *name) {
     exit(1);
   }
   for (int i = 0; i < PARTS; i++) {
-    if (*parts[i].title) printf("---- %s\n", og_format(parts[i].title, og_stem(op->place.file)));
+    if (*parts[i].title) printf("---- %s\n", og_format(parts[i].title, og_stem(op->location.file)));
     parts[i].write(stdout, op);
   }
 }
@@ -430,11 +430,11 @@ int main(int argc, char **argv) {
   qsort(og.ops, (size_t)og.count, sizeof *og.ops, by_name);
   for (int i = 0; i < og.count; i++) {
     if (i && !strcmp(og.ops[i]->name, og.ops[i - 1]->name))
-      og_die(og.ops[i]->place, "op '%s' is already at %s:%d", og.ops[i]->name,
-             og.ops[i - 1]->place.file, og.ops[i - 1]->place.line);
+      og_die(og.ops[i]->location, "op '%s' is already at %s:%d", og.ops[i]->name,
+             og.ops[i - 1]->location.file, og.ops[i - 1]->location.line);
   }
   for (int i = 0; i < og.count; i++) og_analyse(og.ops[i]);
-  rehearse();
+  dry_run();
   og_analyse_layers();
   if (showing) {
     show(argv[2]);

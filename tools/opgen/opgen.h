@@ -24,10 +24,10 @@ enum {
   OG_MAX_OPS = 2048
 };
 
-typedef struct og_place {
+typedef struct og_location {
   const char *file;
   int line;
-} og_place;
+} og_location;
 
 typedef enum og_type {
   OG_TENSOR,
@@ -87,7 +87,7 @@ typedef enum og_node_kind {
 typedef struct og_node {
   og_node_kind kind;
   const char *text;  // name, literal, operator
-  og_place place;
+  og_location location;
   int count;
   struct og_node *items[OG_MAX_PARAMS];
   const char *keys[OG_MAX_PARAMS];  // keyword of an argument, or NULL
@@ -95,20 +95,20 @@ typedef struct og_node {
 
 typedef struct og_field {
   const char *text;  // NULL: not given
-  og_place place;
+  og_location location;
   const char *name;  // field name of an og_entry
 } og_field;
 typedef struct og_op {
   const char *name, *schema;
-  og_place place;
+  og_location location;
   og_param params[OG_MAX_PARAMS];
   int param_count;
   const char *result_names[OG_MAX_RESULTS];  // NULL for a lone unnamed result
   int result_count;
   bool result_list;
   const char *kind;
-  bool elsewhere;  // a `library` kernel, not available on the CPU
-  unsigned words;  // bit i: og_words[i]
+  bool library_only;  // a `library` kernel, not available on the CPU
+  unsigned words;     // bit i: og_words[i]
   og_field transposed, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
       broadcasts, draws, out, expand_warning, format, vmap, complex, of_unsigned, resolve, work,
@@ -117,8 +117,8 @@ typedef struct og_op {
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
   int check_count;
-  og_field made[OG_MAX_RESULTS];  // `result` lines
-  int made_count;
+  og_field result_fields[OG_MAX_RESULTS];  // `result` lines
+  int result_field_count;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // formula of parameter i
@@ -131,7 +131,7 @@ typedef struct og_op {
 // An entry other than an op: its schema line and fields as text.
 typedef struct og_entry {
   const char *sort, *name, *schema;  // "layer", "Linear", "Linear(int in_features, ...)"
-  og_place place;
+  og_location location;
   og_param params[OG_MAX_PARAMS];
   int param_count;
   og_field fields[OG_MAX_FIELDS];  // in the order of the file
@@ -191,7 +191,8 @@ static inline bool og_has(const og_op *op, og_word w) { return (op->words >> w &
 static inline bool og_is(const og_op *op, const char *kind) { return !strcmp(op->kind, kind); }
 
 // ---- opgen.c
-_Noreturn void og_die(og_place at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void og_die(og_location at, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 char *og_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *og_copy(const char *from, size_t length);
 const og_op *og_find(const char *name);
@@ -219,8 +220,8 @@ void og_read(const char *path);
 const og_field *og_entry_field(const og_entry *e, const char *name);
 const og_field *og_entry_next(const og_entry *e, const char *name, const og_field *after);
 // Reads "TYPE NAME=DEFAULT, ...)" into params[*count...]; returns the text after the parenthesis.
-const char *og_read_params(const char *at, og_place place, const char *owner, og_param *params,
-                           int *count);
+const char *og_read_params(const char *at, og_location location, const char *owner,
+                           og_param *params, int *count);
 // Returns the description of an argument: the entry's field `argument NAME TEXT`, or the shared
 // line of the folder.
 const char *og_argument_text(const og_entry *e, const char *name);
@@ -233,14 +234,14 @@ char *og_trimmed(const char *from, const char *to);
 
 // ---- parse.c: ops
 // `sort` is op, kernel or helper; a helper has no result, and only an op has fields.
-og_op *og_op_begin(const char *sort, const char *text, og_place at);
-void og_op_field(og_op *op, char *line, og_place at);
+og_op *og_op_begin(const char *sort, const char *text, og_location at);
+void og_op_field(og_op *op, char *line, og_location at);
 void og_op_end(const og_op *op);  // reports missing fields
 
 // ---- formula.c
-og_node *og_formula(const char *text, og_place at);
+og_node *og_formula(const char *text, og_location at);
 // Parses a formula and, for `if` without `else`, its condition: `zeros() if bias`.
-og_node *og_formula_if(const char *text, og_place at, og_node **condition);
+og_node *og_formula_if(const char *text, og_location at, og_node **condition);
 void og_analyse(og_op *op);
 
 // ---- condition.c: numbers and conditions as C
@@ -253,12 +254,12 @@ typedef struct og_value {
   const char *text;
 } og_value;
 // Resolves a name, or a shape of one (ndim(x)), to a value.
-typedef og_value (*og_naming)(const og_node *n, void *context);
-og_value og_number(const og_node *n, og_naming naming, void *context);
-const char *og_condition(const og_node *n, og_naming naming, void *context);
+typedef og_value (*og_resolver)(const og_node *n, void *context);
+og_value og_number(const og_node *n, og_resolver resolve, void *context);
+const char *og_condition(const og_node *n, og_resolver resolve, void *context);
 // Returns an integer expression; other types are an error.
-const char *og_whole_number(const og_node *n, og_naming naming, void *context);
-const char *og_test(const og_node *n, og_naming naming, void *context);  // for `if (...)`
+const char *og_integer(const og_node *n, og_resolver resolve, void *context);
+const char *og_test(const og_node *n, og_resolver resolve, void *context);  // for `if (...)`
 
 // ---- checks.c: conditions over an op's arguments `a`, px_values
 const char *og_argument_number(const og_op *op, const og_node *n);  // integers only
@@ -274,7 +275,7 @@ void og_write_flops(FILE *to, const og_op *op);        // members of its px__op_
 typedef struct og_result {
   int results[OG_MAX_RESULTS], count;
   og_node *shape, *dtypes;  // one dtype for all results, or one each
-  og_place place;
+  og_location location;
 } og_result;
 og_result og_result_parse(const og_op *op, const og_field *field);
 void og_write_results(FILE *to, const og_op *op);
@@ -284,12 +285,12 @@ typedef struct og_expr {
   const char *text;
   unsigned used;  // mask of used parameters
   bool extremes;  // uses `highest` or `lowest`
-  bool asks;      // has is(PARAM, 'text'), evaluated as `truth`
+  bool has_test;  // has is(PARAM, 'text'), evaluated as `truth`
   int test_param;
   const char *test_text;
 } og_expr;
 // `names`: allowed names besides functions and numbers, NULL-terminated; NULL: the parameters.
-og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *suffix,
+og_expr og_rewrite(const og_op *op, const char *text, og_location at, const char *suffix,
                    const char *c, const char *const *names, bool truth);
 // `start`: the identity only initialises the accumulator; an empty reduction is an error.
 typedef struct og_fold {
@@ -307,7 +308,7 @@ void og_write_vmap(FILE *to, const og_op *op);
 const char *og_vmap_function(const og_op *op);
 typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW, OG_VMAP_VIEW } og_view;
 // Writes the views of a table; returns false if there are none. `to` NULL: only tests. A view
-// belongs to the table of the first entry naming its function.
+// belongs to the table of the first entry resolve its function.
 bool og_write_views(FILE *to, og_view kind, const char *file);
 void og_write_grad_views(FILE *to);
 // Returns the name of result r in a view; `out` if unnamed.
@@ -331,7 +332,7 @@ void og_names(const og_node *n, void (*each)(const og_node *name, void *context)
 typedef struct og_check {
   og_node *test;
   const char *code, *text;
-  og_place place;
+  og_location location;
 } og_check;
 og_check og_check_parse(const og_field *field);
 // Returns true and the parts of a check `NAME of TENSOR`.
@@ -353,13 +354,13 @@ void og_body_write(FILE *to, og_body *b);
 void og_declare(FILE *to, const og_body *body, const char *name, const char *value);
 
 // ---- checks.c: functions of conditions
-// A function of `count` names: its C name, type and words. `says`: the predicate of the first name,
-// with %s for the second; for a count the noun. `number`: the form in arithmetic.
+// A function of `count` names: its C name, type and words. `predicate`: the predicate of the first
+// name, with %s for the second; for a count the noun. `number`: the form in arithmetic.
 typedef struct og_function {
   const char *name, *c;
   int count;
   og_type type;
-  const char *says, *number;
+  const char *predicate, *number;
 } og_function;
 const og_function *og_function_of(const char *name);  // NULL if unknown
 
@@ -371,7 +372,7 @@ const char *og_check_sentence(const og_field *field, const char *prefix);
 // ---- optim*.c: optimisers
 void og_optim_read(void);              // makes an op of each update step
 bool og_show_optim(const char *name);  // false if there is none
-void og_optim_rehearse(FILE *nowhere);
+void og_optim_dry_run(FILE *sink);
 void og_optim_write(const char *folder);
 void og_optim_write_texts(const char *folder);
 void og_optim_write_kinds(FILE *to);
@@ -380,7 +381,7 @@ void og_optim_write_page(FILE *to);
 
 // ---- schedule.c: schedules of learning rates
 bool og_show_schedule(const char *name);
-void og_schedule_rehearse(FILE *nowhere);
+void og_schedule_dry_run(FILE *sink);
 void og_schedule_write(const char *folder);
 void og_schedule_write_page(FILE *to);
 
@@ -398,7 +399,7 @@ const char *og_out_words(const og_op *op);
 const char *og_autocast_words(const og_op *op);
 bool og_is_nonempty(const og_op *op);  // a reduction that requires elements
 // Returns the docstring lines of `example EXPRESSION -> TEXT`.
-const char *og_told_example(const og_field *f);
+const char *og_example_lines(const og_field *f);
 og_remarks og_remarks_of(const og_op *op, bool in_c);  // for the C header or for Python
 const char *og_example(const og_op *op);               // a call in C
 
@@ -439,7 +440,7 @@ void og_write_params(FILE *to, const og_op *op);
 // Writes the px_params of any sort of entry as an array params_NAME.
 typedef struct og_owner {
   const char *sort, *name;
-  og_place place;
+  og_location location;
 } og_owner;
 void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);

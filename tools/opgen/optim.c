@@ -12,10 +12,10 @@ static int kind_count, loop_count;
 const optim *optim_at(int k) { return k < kind_count ? &kinds[k] : NULL; }
 const optim *optim_loop_at(int k) { return k < loop_count ? &loops[k] : NULL; }
 
-const optim_pair *optim_pair_of(const optim *o, const char *option, int *place) {
+const optim_pair *optim_pair_of(const optim *o, const char *option, int *index) {
   for (int i = 0; i < o->pair_count; i++)
-    for (*place = 0; *place < OPTIM_PARTS && o->pairs[i].parts[*place]; ++*place)
-      if (!strcmp(o->pairs[i].parts[*place], option)) return &o->pairs[i];
+    for (*index = 0; *index < OPTIM_PARTS && o->pairs[i].parts[*index]; ++*index)
+      if (!strcmp(o->pairs[i].parts[*index], option)) return &o->pairs[i];
   return NULL;
 }
 
@@ -58,7 +58,7 @@ typedef struct scope {
   bool others;    // a name other than an option was used
 } scope;
 
-static void add_number(optim *o, const char *name, og_place at) {
+static void add_number(optim *o, const char *name, og_location at) {
   for (int i = 0; i < o->number_count; i++)
     if (!strcmp(o->numbers[i], name)) return;
   if (o->number_count == OPTIM_NUMBERS) og_die(at, "too many numbers of %s", o->entry->name);
@@ -70,9 +70,9 @@ static void look_up(const og_node *n, void *context) {
   meaning m = meaning_of(s->o, n->text, s->before);
   bool tensor = m == STATE || m == LOCAL || m == TENSOR;
   if (m == UNKNOWN || (s->options && m != OPTION) || (!s->elements && tensor))
-    og_die(n->place, "unknown name '%s' in a line of %s", n->text, s->o->entry->name);
+    og_die(n->location, "unknown name '%s' in a line of %s", n->text, s->o->entry->name);
   if (m != OPTION) s->others = true;
-  if (s->elements && !tensor) add_number(s->o, n->text, n->place);
+  if (s->elements && !tensor) add_number(s->o, n->text, n->location);
 }
 
 static bool look_up_all(optim *o, const og_node *tree, int before, bool elements, bool options) {
@@ -86,37 +86,37 @@ static bool look_up_all(optim *o, const og_node *tree, int before, bool elements
 // Parses "NAME = FORMULA if CONDITION"; FORMULA and CONDITION are optional.
 static const char *take_name(const og_field *f, const char **rest) {
   const char *end = og_word_end(f->text);
-  if (end == f->text) og_die(f->place, "expected a name, not '%s'", f->text);
+  if (end == f->text) og_die(f->location, "expected a name, not '%s'", f->text);
   *rest = og_skip(end);
   return og_copy(f->text, (size_t)(end - f->text));
 }
 
 static void read_state(optim *o, const og_field *f, bool scalar) {
   const char *rest;
-  if (o->state_count == OPTIM_STATES) og_die(f->place, "too many states of %s", o->entry->name);
-  if (scalar && o->state_count == OPTIM_SCALARS) og_die(f->place, "too many scalars");
+  if (o->state_count == OPTIM_STATES) og_die(f->location, "too many states of %s", o->entry->name);
+  if (scalar && o->state_count == OPTIM_SCALARS) og_die(f->location, "too many scalars");
   if (scalar && o->state_count && !o->states[o->state_count - 1].scalar)
-    og_die(f->place, "scalars come before the states that are tensors");
+    og_die(f->location, "scalars come before the states that are tensors");
   optim_state *s = &o->states[o->state_count++];
   *s = (optim_state){.name = take_name(f, &rest), .scalar = scalar};
   const char *test = !strncmp(rest, "if ", 3) ? rest : strstr(rest, " if ");
   if (*rest == '=') {
     const char *end = test ? test : rest + strlen(rest);
-    s->initial = og_formula(og_trimmed(rest + 1, end), f->place);
+    s->initial = og_formula(og_trimmed(rest + 1, end), f->location);
     look_up_all(o, s->initial, 0, false, true);
   }
   if (test) {
-    s->needed = og_formula(og_skip(test) + 3, f->place);
+    s->needed = og_formula(og_skip(test) + 3, f->location);
     look_up_all(o, s->needed, 0, false, true);
   } else if (*rest && *rest != '=') {
-    og_die(f->place, "expected `= NUMBER` or `if CONDITION`, not '%s'", rest);
+    og_die(f->location, "expected `= NUMBER` or `if CONDITION`, not '%s'", rest);
   }
 }
 
 static void read_pair(optim *o, const og_field *f) {
   const char *rest;
   char parts[OPTIM_PARTS][64];
-  if (o->pair_count == OPTIM_PAIRS) og_die(f->place, "too many tuples of %s", o->entry->name);
+  if (o->pair_count == OPTIM_PAIRS) og_die(f->location, "too many tuples of %s", o->entry->name);
   optim_pair *p = &o->pairs[o->pair_count++];
   p->name = take_name(f, &rest);
   int count =
@@ -125,7 +125,7 @@ static void read_pair(optim *o, const og_field *f) {
     if (!optim_has_option(o, parts[i])) count = 0;
     p->parts[i] = og_copy(parts[i], strlen(parts[i]));
   }
-  if (count < 2) og_die(f->place, "expected `tuple NAME = OPTION, OPTION`");
+  if (count < 2) og_die(f->location, "expected `tuple NAME = OPTION, OPTION`");
 }
 
 static void read_check(optim *o, const og_field *f, optim_line *line) {
@@ -141,21 +141,21 @@ static void check_target(const optim *o, const optim_line *line) {
                : line->sort == OPTIM_SET ? m == STATE || !strcmp(line->name, "param")
                                          : m == UNKNOWN;
   if (!sound)
-    og_die(line->place, "'%s' cannot be %s", line->name,
+    og_die(line->location, "'%s' cannot be %s", line->name,
            m == UNKNOWN ? "set: it is not a state" : "set here, or is already set");
 }
 
 static void read_line(optim *o, const og_field *f, optim_sort sort) {
   const char *rest;
-  if (o->line_count == OPTIM_LINES) og_die(f->place, "too many lines of %s", o->entry->name);
+  if (o->line_count == OPTIM_LINES) og_die(f->location, "too many lines of %s", o->entry->name);
   optim_line *line = &o->lines[o->line_count];
-  *line = (optim_line){.sort = sort, .place = f->place};
+  *line = (optim_line){.sort = sort, .location = f->location};
   if (sort == OPTIM_CHECK) {
     read_check(o, f, line);
   } else {
     line->name = take_name(f, &rest);
-    if (*rest != '=') og_die(f->place, "expected `%s NAME = FORMULA`", f->name);
-    line->tree = og_formula(og_skip(rest + 1), f->place);
+    if (*rest != '=') og_die(f->location, "expected `%s NAME = FORMULA`", f->name);
+    line->tree = og_formula(og_skip(rest + 1), f->location);
     check_target(o, line);
     look_up_all(o, line->tree, o->line_count, sort >= OPTIM_LET, false);
   }
@@ -166,9 +166,10 @@ static void read_options(optim *o) {
   const og_entry *e = o->entry;
   for (int i = 0; i < e->param_count; i++) {
     const og_param *p = &e->params[i];
-    if (optim_is_manner(p)) continue;
+    if (optim_is_implementation(p)) continue;
     if ((p->type != OG_FLOAT && p->type != OG_BOOL) || p->optional || !p->fallback)
-      og_die(e->place, "option '%s' of %s is not a float or bool with a default", p->name, e->name);
+      og_die(e->location, "option '%s' of %s is not a float or bool with a default", p->name,
+             e->name);
     o->options[o->option_count++] = p;
   }
 }
@@ -196,13 +197,13 @@ static void read_entry(optim *o, const og_entry *e) {
     for (int k = 0; k < 5; k++)
       if (!strcmp(f->name, lines[k].name)) read_line(o, f, lines[k].sort);
   }
-  if (optim_has_option(o, "maximize")) add_number(o, "maximize", e->place);
+  if (optim_has_option(o, "maximize")) add_number(o, "maximize", e->location);
 }
 
 // ---- the op
 
 static og_op *make_kernel_op(const optim *o, const char *schema, const char *run, const char *doc) {
-  og_place at = o->entry->place;
+  og_location at = o->entry->location;
   og_op *op = og_op_begin("op", og_format("op %s", schema), at);
   const char *const fields[] = {"kind kernel hidden", "wrapper none", "dtypes float",
                                 og_format("run %s", run), og_format("doc %s", doc)};
@@ -255,7 +256,7 @@ static void make_numbers(const optim *o) {
   og_op_field(op,
               og_format("check each == %d : RUNTIME \"%s requires %d scalars per parameter\"",
                         optim_scalars(o), o->entry->name, optim_scalars(o)),
-              o->entry->place);
+              o->entry->location);
   og_op_end(op);
 }
 
@@ -267,7 +268,7 @@ static void make_ops(const optim *o) {
 
 // Reads `loop NAME(...)`. Its checks are Python and are not parsed.
 static void read_loop(const og_entry *e) {
-  if (loop_count == LOOPS) og_die(e->place, "too many loops");
+  if (loop_count == LOOPS) og_die(e->location, "too many loops");
   optim *o = &loops[loop_count++];
   o->entry = e;
   for (int i = 0; i < e->param_count; i++) o->options[o->option_count++] = &e->params[i];
@@ -278,7 +279,7 @@ void og_optim_read(void) {
   for (int i = 0; i < og.entry_count; i++) {
     if (!strcmp(og.entries[i]->sort, "loop")) read_loop(og.entries[i]);
     if (strcmp(og.entries[i]->sort, "optimizer")) continue;
-    if (kind_count == 64) og_die(og.entries[i]->place, "too many optimizers");
+    if (kind_count == 64) og_die(og.entries[i]->location, "too many optimizers");
     read_entry(&kinds[kind_count], og.entries[i]);
     make_ops(&kinds[kind_count++]);
   }
@@ -294,8 +295,8 @@ static void write_options(FILE *to, const optim *o) {
   fprintf(to, "static const px_option options_%s[] = {\n", o->entry->name);
   for (int i = 0; i < o->option_count; i++) {
     const og_param *p = o->options[i];
-    int place;
-    const optim_pair *pair = optim_pair_of(o, p->name, &place);
+    int index;
+    const optim_pair *pair = optim_pair_of(o, p->name, &index);
     fprintf(to, "    {\"%s\", %s, '%c', %s},\n", p->name, constant(p),
             p->type == OG_BOOL ? 'b' : 'f', pair ? og_quote(pair->name) : "NULL");
   }

@@ -25,7 +25,7 @@ typedef struct optim_line {
   const char *name;
   og_node *tree;
   og_check check;
-  og_place place;
+  og_location location;
 } optim_line;
 
 // Options grouped in one tuple in Python.
@@ -51,9 +51,11 @@ typedef struct optim {
 } optim;
 
 // Implementation options of PyTorch without effect on results, e.g. `foreach`: `bool? NAME`.
-static inline bool optim_is_manner(const og_param *p) { return p->type == OG_BOOL && p->optional; }
+static inline bool optim_is_implementation(const og_param *p) {
+  return p->type == OG_BOOL && p->optional;
+}
 // Returns the tuple of an option and its index there; NULL if it has none.
-const optim_pair *optim_pair_of(const optim *o, const char *option, int *place);
+const optim_pair *optim_pair_of(const optim *o, const char *option, int *index);
 bool optim_has_option(const optim *o, const char *name);
 int optim_scalars(const optim *o);  // number of scalar states, which come first
 // Returns the k-th entry; NULL past the last.

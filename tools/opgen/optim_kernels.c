@@ -30,8 +30,8 @@ static void write_body(FILE *to, const optim *o, const stamp *s) {
   for (int i = 0; i < o->line_count; i++) {
     const optim_line *line = &o->lines[i];
     if (line->sort != OPTIM_LET && line->sort != OPTIM_SET) continue;
-    og_expr e = og_rewrite(op_of(o), og_arith(line->tree, OG_ELEMENT), line->place, s->math, s->c,
-                           names, false);
+    og_expr e = og_rewrite(op_of(o), og_arith(line->tree, OG_ELEMENT), line->location, s->math,
+                           s->c, names, false);
     fprintf(to, "    %s%s%s = %s;\n", line->sort == OPTIM_LET ? "const " : "",
             line->sort == OPTIM_LET ? og_format("%s ", s->c) : "", line->name, e.text);
   }
@@ -251,9 +251,9 @@ bool og_show_optim(const char *name) {
   return optim_at(k) != NULL;
 }
 
-void og_optim_rehearse(FILE *nowhere) {
+void og_optim_dry_run(FILE *sink) {
   for (int k = 0; optim_at(k); k++)
-    for (int i = 0; i < PARTS; i++) parts[i].write(nowhere, optim_at(k));
+    for (int i = 0; i < PARTS; i++) parts[i].write(sink, optim_at(k));
 }
 
 // ---- files

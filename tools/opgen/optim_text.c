@@ -27,9 +27,9 @@ static void join(const optim *o, const char *part, python_param *p) {
 static void each_param(FILE *to, const optim *o, param_writer write) {
   for (int i = 0; i < o->entry->param_count; i++) {
     const og_param *p = &o->entry->params[i];
-    int place;
-    const optim_pair *pair = optim_pair_of(o, p->name, &place);
-    if (pair && place) continue;
+    int index;
+    const optim_pair *pair = optim_pair_of(o, p->name, &index);
+    if (pair && index) continue;
     python_param q = {p->name, og_option_type(p), p->fallback, p->keyword};
     for (int k = 1; pair && k < OPTIM_PARTS && pair->parts[k]; k++) join(o, pair->parts[k], &q);
     if (pair) {
@@ -89,7 +89,8 @@ static const char *base_of(const optim *o, const char **more) {
   *more = "";
   if (!text) return "KindOptimizer";
   const char *equals = comma ? strchr(comma, '=') : NULL;
-  if (!equals) og_die(og_entry_field(o->entry, "extends")->place, "expected `NAME, OPTION=VALUE`");
+  if (!equals)
+    og_die(og_entry_field(o->entry, "extends")->location, "expected `NAME, OPTION=VALUE`");
   *more = og_format("\"%s\": %s, ", og_trimmed(og_skip(comma + 1), equals), equals + 1);
   return og_trimmed(text, comma);
 }
@@ -117,7 +118,7 @@ static void write_passed(FILE *to, const optim *o) {
   }
   unlisted = 0, ordered = og_format(" %s ", field->text);
   each_param(to, o, count_unlisted);
-  if (unlisted) og_die(field->place, "order of %s must list every option", o->entry->name);
+  if (unlisted) og_die(field->location, "order of %s must list every option", o->entry->name);
   for (const char *at = field->text; *at;) {
     int length = (int)strcspn(at, " ");
     fprintf(to, "\"%.*s\": %.*s, ", length, at, length, at);
@@ -157,7 +158,7 @@ void optim_write_loop(FILE *to, const optim *o) {
   }
   for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));) {
     const char *colon = strstr(f->text, " : VALUE ");
-    if (!colon) og_die(f->place, "expected `check CONDITION : VALUE \"text\"`");
+    if (!colon) og_die(f->location, "expected `check CONDITION : VALUE \"text\"`");
     fprintf(to, "        if not (%.*s):\n            raise ValueError(f%s)\n",
             (int)(colon - f->text), f->text, colon + strlen(" : VALUE "));
   }

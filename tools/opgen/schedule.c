@@ -49,7 +49,7 @@ static void look_up(const og_node *n, void *context) {
   scope *s = context;
   bool known = og_param_named(s->entry->params, s->entry->param_count, n->text) >= 0;
   for (int i = 0; i < 4; i++) known |= !strcmp(n->text, others[i]);
-  if (!known) og_die(n->place, "unknown name '%s' in a formula of %s", n->text, s->entry->name);
+  if (!known) og_die(n->location, "unknown name '%s' in a formula of %s", n->text, s->entry->name);
   s->base |= !strcmp(n->text, "base");
 }
 
@@ -69,7 +69,7 @@ static void write_rate(FILE *to, const og_entry *e, const char *form) {
   if (!f) return;
   scope s = {e, false};
   og_body body;
-  og_node *tree = og_formula(f->text, f->place);
+  og_node *tree = og_formula(f->text, f->location);
   FILE *in = og_body_begin(&body);
   og_names(tree, look_up, &s);
   // A group added after the construction of the schedule has no initial rate.
@@ -147,7 +147,7 @@ static void write_words(FILE *to, const og_entry *e) {
     int count = sscanf(f->text, "%63[a-z_] = %63[a-z0-9_], %63[a-z0-9_], %63[a-z0-9_]", name,
                        words[0], words[1], words[2]);
     if (count < 3 || !text)
-      og_die(f->place, "expected `words NAME = WORD, WORD : \"text with {}\"`");
+      og_die(f->location, "expected `words NAME = WORD, WORD : \"text with {}\"`");
     fprintf(to, "\"%s\": ((", name);
     for (int i = 0; i < count - 1; i++) fprintf(to, "\"%s\", ", words[i]);
     fprintf(to, "), %s), ", text + 3);
@@ -256,8 +256,8 @@ bool og_show_schedule(const char *name) {
   return false;
 }
 
-void og_schedule_rehearse(FILE *nowhere) {
-  for (int k = 0; k < PARTS; k++) each(nowhere, parts[k].write);
+void og_schedule_dry_run(FILE *sink) {
+  for (int k = 0; k < PARTS; k++) each(sink, parts[k].write);
 }
 
 // ---- files

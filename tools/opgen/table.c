@@ -21,7 +21,7 @@ static const char *number_fallback(const og_owner *of, const og_param *p) {
     return og_format("{.kind = %s, .category = 'b', .v = {.i = %d}}", kind, *t == 'T');
   char *end;
   strtod(t, &end);
-  if (*end) og_die(of->place, "bad default '%s' of %s in %s %s", t, p->name, of->sort, of->name);
+  if (*end) og_die(of->location, "bad default '%s' of %s in %s %s", t, p->name, of->sort, of->name);
   bool real = p->type == OG_FLOAT || (p->type == OG_SCALAR && strpbrk(t, ".eEni"));
   if (!strcmp(t, "inf")) t = "__builtin_inf()";
   return og_format("{.kind = %s, .category = '%c', .v = {.%c = %s}}", kind, real ? 'f' : 'i',
@@ -48,7 +48,7 @@ static const char *fallback_of(const og_owner *of, const og_param *p) {
     case OG_BOOL:
       return number_fallback(of, p);
     default:
-      og_die(of->place, "bad default '%s' of %s in %s %s", p->fallback, p->name, of->sort,
+      og_die(of->location, "bad default '%s' of %s in %s %s", p->fallback, p->name, of->sort,
              of->name);
   }
 }
@@ -80,7 +80,7 @@ void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, 
 }
 
 void og_write_params(FILE *to, const og_op *op) {
-  og_owner of = {"op", op->name, op->place};
+  og_owner of = {"op", op->name, op->location};
   og_write_param_array(to, &of, op->params, op->param_count);
 }
 
@@ -121,7 +121,7 @@ enum { POLICIES = sizeof policies / sizeof *policies };
 static int policy_named(const og_op *op, const char *name) {
   for (int i = 0; i < POLICIES; i++)
     if (!strcmp(name, policies[i].name)) return i;
-  og_die(op->autocast.place, "unknown policy '%s' of %s", name, op->name);
+  og_die(op->autocast.location, "unknown policy '%s' of %s", name, op->name);
 }
 
 // `POLICY` applies to all devices; `POLICY, cpu POLICY` to accelerators and to the CPU.
@@ -130,7 +130,7 @@ static og_policy policy_of(const og_op *op) {
   if (!text) return (og_policy){0, 0};
   const char *comma = strchr(text, ','), *rest = comma ? og_skip(comma + 1) : NULL;
   if (rest && strncmp(rest, "cpu ", 4))
-    og_die(op->autocast.place, "autocast of %s is `POLICY, cpu POLICY`", op->name);
+    og_die(op->autocast.location, "autocast of %s is `POLICY, cpu POLICY`", op->name);
   int cuda = policy_named(op, comma ? og_copy(text, (size_t)(comma - text)) : text);
   return (og_policy){cuda, rest ? policy_named(op, og_skip(rest + 4)) : cuda};
 }
@@ -157,7 +157,7 @@ static int out_rule(const og_op *op) {
   const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";
   for (size_t i = 0; i < sizeof out_rules / sizeof *out_rules; i++)
     if (!strcmp(name, out_rules[i].name)) return (int)i;
-  og_die(op->out.place, "unknown rule '%s' of %s for out=", name, op->name);
+  og_die(op->out.location, "unknown rule '%s' of %s for out=", name, op->name);
 }
 const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }
 
@@ -167,7 +167,7 @@ static unsigned format_mask(const og_op *op) {
   char *names = op->format.text ? strdup(op->format.text) : NULL;
   for (char *one = names ? strtok(names, " ") : NULL; one; one = strtok(NULL, " ")) {
     int i = og_param_find(op, one);
-    if (i < 0) og_die(op->format.place, "%s has no parameter '%s'", op->name, one);
+    if (i < 0) og_die(op->format.location, "%s has no parameter '%s'", op->name, one);
     mask |= 1u << i;
   }
   free(names);
@@ -202,10 +202,10 @@ static void write_composed(FILE *to, const og_op *op) {
 }
 
 void og_write_impl(FILE *to, const og_op *op) {
-  const char *run = op->body_node    ? og_format("body_%s", op->name)
-                    : op->made_count ? og_format("make_%s", op->name)
-                    : og_run(op)     ? og_run_function(op)
-                                     : "NULL";
+  const char *run = op->body_node            ? og_format("body_%s", op->name)
+                    : op->result_field_count ? og_format("make_%s", op->name)
+                    : og_run(op)             ? og_run_function(op)
+                                             : "NULL";
   const char *kernel = og_has_kernel(op) ? op->name : og_hand_kernel(op);
   fprintf(to,
           "static px_kernel found_%s[PX_DEVICE_TYPES];\n"
@@ -229,7 +229,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           og_has(op, OG_W_pixel_rows), format_mask(op));
   int transposed = op->transposed.text ? og_param_find(op, op->transposed.text) : 0;
   if (transposed < 0)
-    og_die(op->transposed.place, "%s has no parameter '%s'", op->name, op->transposed.text);
+    og_die(op->transposed.location, "%s has no parameter '%s'", op->name, op->transposed.text);
   write_fold_places(to, op);
   og_write_vmap(to, op);
   if (op->resolve.text && !strcmp(op->resolve.text, "never")) {
@@ -322,7 +322,7 @@ void og_write_descriptor(FILE *to, const og_op *op) {
     if (lines[i][1])
       fprintf(to, " %s \"\\n\"", og_quote(og_format("%s: %s.", lines[i][0], lines[i][1])));
   if (op->example.text)
-    fprintf(to, " %s", og_quote(og_format("\nExample:%s\n", og_told_example(&op->example))));
+    fprintf(to, " %s", og_quote(og_format("\nExample:%s\n", og_example_lines(&op->example))));
   fprintf(to, ",\n");
   fprintf(to, "    .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
           named ? "results_" : "NULL", named ? op->name : "", op->param_count ? "params_" : "NULL",

@@ -18,7 +18,7 @@ static const char *with_lines(char *text) {
 static const char *refusal(const og_op *op, const og_field *f, const char *at) {
   const char *quote = strchr(at, '"'), *end = strrchr(at, '"');
   if (!quote || quote == end || end[1])
-    og_die(f->place, "expected in %s `refuse WHAT : CODE \"text\"`", op->name);
+    og_die(f->location, "expected in %s `refuse WHAT : CODE \"text\"`", op->name);
   const char *code = og_trimmed(at, quote);
   return og_format("{PX_%s, %s}", code,
                    og_quote(with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));
@@ -52,7 +52,7 @@ static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
       fprintf(to, ".of_%s = %s, ", kinds[i], refusal(op, f, og_skip(rest + 1)));
       return;
     }
-  og_die(f->place, "unknown refusal '%s' of %s", f->text, op->name);
+  og_die(f->location, "unknown refusal '%s' of %s", f->text, op->name);
 }
 
 bool og_has_texts(const og_op *op) {

@@ -29,7 +29,7 @@ static unsigned named_params(const og_op *op, const char *names) {
   for (char *one = strtok(list, " "); one; one = strtok(NULL, " ")) {
     int i = og_param_find(op, one);
     if (i < 0 || (op->params[i].type != OG_TENSOR && op->params[i].type != OG_TENSORS))
-      og_die(op->vmap.place, "%s has no tensor '%s'", op->name, one);
+      og_die(op->vmap.location, "%s has no tensor '%s'", op->name, one);
     mask |= 1u << i;
   }
   free(list);
@@ -52,11 +52,11 @@ void og_write_vmap(FILE *to, const og_op *op) {
   if (row) {
     const char *names = og_skip(og_word_end(text));
     if (*names && !row->names)
-      og_die(op->vmap.place, "unexpected '%s' after `vmap %s`", names, row->word);
+      og_die(op->vmap.location, "unexpected '%s' after `vmap %s`", names, row->word);
     fprintf(to, ".batch = PX__BATCH_%s, .batch_mask = 0x%x, ", row->rule, named_params(op, names));
   } else if (begins(text, "as")) {
     if (!og_is(op, "reduce") || !og_find(text + 3))
-      og_die(op->vmap.place, "`vmap as` requires a reduction and the name of another one");
+      og_die(op->vmap.location, "`vmap as` requires a reduction and the name of another one");
     fprintf(to, ".batch_as = \"%s\", ", text + 3);
   } else if (begins(text, "refuse")) {
     fprintf(to, ".batch = PX__BATCH_REFUSE, .batch_text = %s, ", og_skip(text + 6));
