@@ -7,7 +7,7 @@
 // removing one breaks the build.
 #include "opgen/opgen.h"
 
-// The entries resolve one function.
+// The entries naming one function.
 typedef struct view {
   const char *stem;
   const og_op *ops[64];

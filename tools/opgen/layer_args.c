@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes views of layers' arguments: structs through which the C functions named by entries (`run`,
 // `run_sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill
-// them. Entries resolve one function have the same inputs, so one struct serves them.
+// them. Entries naming one function have the same inputs, so one struct serves them.
 #include "opgen/layer.h"
 
 // A function named by an entry.

@@ -308,7 +308,7 @@ void og_write_vmap(FILE *to, const og_op *op);
 const char *og_vmap_function(const og_op *op);
 typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW, OG_VMAP_VIEW } og_view;
 // Writes the views of a table; returns false if there are none. `to` NULL: only tests. A view
-// belongs to the table of the first entry resolve its function.
+// belongs to the table of the first entry naming its function.
 bool og_write_views(FILE *to, og_view kind, const char *file);
 void og_write_grad_views(FILE *to);
 // Returns the name of result r in a view; `out` if unnamed.
