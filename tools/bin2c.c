@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a C file that embeds binary files, and a table of them: bin2c OUTPUT FILE... An entry's
-// name is the file name up to the first dot, without folders; entries are sorted by name. The
-// assembler includes the bytes, so large files cost no compile time. Paths are relative to the
-// compiler's working directory.
+// Writes a C file that embeds binary files and a table of them: bin2c OUTPUT FILE... The name of an
+// entry is the file name without folder and without the text after the first dot; entries are
+// sorted by name. The assembler includes the bytes (.incbin), so large files cost no compile time;
+// paths are relative to the compiler's working directory.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int describe(entry *out, const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   size_t length = strcspn(name, ".");
   if (length == 0 || length >= sizeof out->name) {
-    fprintf(stderr, "bin2c: %s: the file name makes no valid entry name\n", path);
+    fprintf(stderr, "bin2c: %s: no name of an entry\n", path);
     return 0;
   }
   memcpy(out->name, name, length);

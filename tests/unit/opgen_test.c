@@ -37,19 +37,19 @@ static const char *show(const char *name, const char *table) {
 PX_TEST(unknown_names_in_formulas) {
   REFUSED(GOOD "  grad self = grad * othr\n", "5: unknown name 'othr' in formula of x");
   REFUSED(GOOD "  grad self = nosuch(grad)\n", "5: unknown op 'nosuch' in formula of x");
-  REFUSED(GOOD "  grad slf = grad\n", "5: grad of 'slf', which is no parameter of x");
-  REFUSED(GOOD "  grad self = x(grad)\n", "5: x wants 'other' in formula of x");
+  REFUSED(GOOD "  grad slf = grad\n", "5: grad of 'slf', which is not a parameter of x");
+  REFUSED(GOOD "  grad self = x(grad)\n", "5: x requires 'other' in formula of x");
   REFUSED(GOOD "  grad self = x(grad, other, beta=2)\n",
           "5: x has no parameter 'beta' in formula of x");
   REFUSED(GOOD "  grad self = x(grad, other, alpha=self)\n",
-          "5: 'alpha' wants no tensor in formula of x");
+          "5: 'alpha' cannot be a tensor in formula of x");
 }
 PX_TEST(broken_formulas) {
   REFUSED(GOOD "  grad self = (grad\n", "5: expected ')' before '' in formula `(grad`");
   REFUSED(GOOD "  grad self = grad grad\n", "5: unexpected 'grad' in formula `grad grad`");
   REFUSED(GOOD "  grad self = sizes(grad * 2)\n",
-          "5: sizes() wants one name in formula `sizes(grad * 2)`");
-  REFUSED(GOOD "  grad self = 3\n", "5: the gradient of x is no tensor: `3`");
+          "5: sizes() takes one name in formula `sizes(grad * 2)`");
+  REFUSED(GOOD "  grad self = 3\n", "5: the gradient of x is not a tensor: `3`");
   REFUSED(GOOD "  grad self = grad\n  grad * = f\n", "5: op x has both `grad *` and `grad self`");
 }
 PX_TEST(bad_expressions) {
@@ -58,7 +58,7 @@ PX_TEST(bad_expressions) {
   REFUSED(OP "  kind pointwise\n  doc D.\n  expr erfx(self)\n",
           "4: unknown function 'erfx' in expr of x");
   REFUSED(OP "  kind pointwise\n  doc D.\n  expr exp(self, other)\n",
-          "4: exp wants 1 arguments, not 2, in expr of x");
+          "4: exp takes 1 arguments, not 2, in expr of x");
 }
 PX_TEST(bad_entries) {
   REFUSED("op x(Tensr self) -> Tensor\n  kind view\n", "1: unknown type 'Tensr'");
@@ -84,41 +84,41 @@ PX_TEST(bad_entries) {
 PX_TEST(bad_results) {
   REFUSED(ONE("  result sizes(self)\n"), "5: expected `result NAMES = SIZES : DTYPE`");
   REFUSED(ONE("  result sizes(slf) : self\n"),
-          "5: sizes() in a result of x wants a tensor or a list of sizes");
+          "5: sizes() in a result of x requires a tensor or a list of sizes");
   REFUSED(ONE("  result sizes(dim) : self\n"),
-          "5: sizes() in a result of x wants a tensor or a list of sizes");
-  REFUSED(ONE("  result size : self\n"), "5: 'size' is no shape in a result of x");
+          "5: sizes() in a result of x requires a tensor or a list of sizes");
+  REFUSED(ONE("  result size : self\n"), "5: 'size' is not a shape in a result of x");
   REFUSED(ONE("  result along(self, dim) : self\n"),
           "5: unknown shape 'along' of 2 arguments in a result of x");
   REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a line of x");
-  REFUSED(ONE("  result [self] : self\n"), "5: 'self' is no whole number");
-  REFUSED(ONE("  result [dim / 2] : self\n"), "5: '/' is no whole number");
+  REFUSED(ONE("  result [self] : self\n"), "5: 'self' is not an integer");
+  REFUSED(ONE("  result [dim / 2] : self\n"), "5: '/' is not an integer");
   REFUSED(ONE("  result [dim] : dim\n"), "5: 'dim' has no dtype in a result of x");
-  REFUSED(ONE("  result [] : halved(self)\n"), "5: 'halved' is no dtype in a result of x");
+  REFUSED(ONE("  result [] : halved(self)\n"), "5: 'halved' is not a dtype in a result of x");
   REFUSED(ONE("  result [] : self or other\n"),
-          "5: 'or' in a dtype of x wants an optional parameter at its left side");
+          "5: 'or' in a dtype of x requires an optional parameter on its left side");
   REFUSED(ONE("  result out = [] : self\n"), "5: x has no result 'out'");
   REFUSED(ONE("  result [] : self, int64\n"), "5: 1 results of x have 2 dtypes");
   REFUSED(ONE("  result [] : self\n  result [] : self\n"), "6: a result of x is already given");
-  REFUSED(TWO("  result [] : self\n"), "5: a result of x, which has several, without a name");
+  REFUSED(TWO("  result [] : self\n"), "5: a result of x requires a name: there are several");
   REFUSED(TWO("  result a, a, b = [] : self\n"), "5: a result of x is named twice");
-  REFUSED(TWO("  result b = [] : self\n"), "1: a result of x has no line");
+  REFUSED(TWO("  result b = [] : self\n"), "1: a result of x has no result line");
   REFUSED(TWO("  result a, b = [] : self\n  result a = [] : self\n"),
           "6: a result of x is already given");
-  REFUSED(ONE("  result [] : self\n  expands dim\n"), "6: x has no tensor 'dim'");
+  REFUSED(ONE("  result [] : self\n  broadcasts dim\n"), "6: x has no tensor 'dim'");
   REFUSED(ONE("  result [] : self\n  draws 4\n"),
           "6: expected `draws NUMBER by NUMBER` in an op with a generator");
-  REFUSED(ONE("  expands self\n"), "1: op x has expands, draws or cuda, but no result");
-  REFUSED(ONE("  check device\n"), "5: check device of x, which has no result line");
+  REFUSED(ONE("  broadcasts self\n"), "1: broadcasts, draws and cuda of x require a result line");
+  REFUSED(ONE("  check device\n"), "5: check device of x requires a result line");
   REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm' or no tensor 'self'");
-  REFUSED(GOOD "  result [] : self\n", "5: result of x, which is no kernel op");
+  REFUSED(GOOD "  result [] : self\n", "5: result of x, which is not a kernel op");
   REFUSED("op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result [1] : self\n",
           "1: op x has no shape");
 }
 PX_TEST(results_generate_run_functions) {
   show("x",
        ONE("  check dim of self\n  check device\n  check ndim(self) > 1 : RUNTIME \"few\"\n"
-           "  run f\n  expands other\n"
+           "  run f\n  broadcasts other\n"
            "  result [*leading(self, 1), 2 * dim] if dim > 0 else [] : float(other or self)\n"));
   CHECK_EQ(status, 0);
   CHECK(strstr(text, ".run = make_x,"));
@@ -130,7 +130,7 @@ PX_TEST(results_generate_run_functions) {
   CHECK(strstr(text, "px__refuse_dtype(call->op, d, call->device);"));
   CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], x));"));
   show("x",
-       TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : wide(self)\n"));
+       TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : acc(self)\n"));
   CHECK(strstr(text, "return px__shape_result(call, 0, x, d);"));
   CHECK(strstr(text, "x = px__sizes_of(a[1]);"));
   CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, x, d));"));
@@ -138,20 +138,21 @@ PX_TEST(results_generate_run_functions) {
 #define CUDA(line) ONE("  dtypes float\n  result [dim] : self\n  cuda " line "\n")
 PX_TEST(bad_launches) {
   REFUSED(CUDA("lines"), "7: expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
-  REFUSED(CUDA("lines by 0.5"), "7: '0.5' is no whole number");
+  REFUSED(CUDA("lines by 0.5"), "7: '0.5' is not an integer");
   REFUSED(CUDA("lines by m"), "7: unknown 'm' in the cuda line of x");
-  REFUSED(CUDA("lines by numel(dim)"), "7: 'dim' in the cuda line of x is no tensor");
-  REFUSED(CUDA("lines by numel(other)"), "7: 'other' in the cuda line of x is no tensor");
-  REFUSED(CUDA("lines by 1 with dim = 2"), "7: `with` of x wants NAME = NUMBER, with new names");
-  REFUSED(CUDA("lines by 1 with numel(out)"), "7: `with` of x wants NAME = NUMBER, with new names");
-  REFUSED(ONE("  result [] : whole(self)\n  cuda lines by 1\n"),
-          "5: cuda of x, whose result has no dtype that is known before");
+  REFUSED(CUDA("lines by numel(dim)"), "7: 'dim' in the cuda line of x is not a tensor");
+  REFUSED(CUDA("lines by numel(other)"), "7: 'other' in the cuda line of x is not a tensor");
+  REFUSED(CUDA("lines by 1 with dim = 2"), "7: `with` of x requires NAME = NUMBER with new names");
+  REFUSED(CUDA("lines by 1 with numel(out)"),
+          "7: `with` of x requires NAME = NUMBER with new names");
+  REFUSED(ONE("  result [] : long(self)\n  cuda lines by 1\n"),
+          "5: cuda of x: the dtype of the result is not static");
   REFUSED(KERNEL("Tensor[] list) -> Tensor", "  result [] : int64\n  cuda lines by 1\n"),
-          "6: cuda of x, which begins with no tensor, or has no result line");
+          "6: cuda of x requires a Tensor as first parameter and a result line");
   REFUSED(
       "op x(Tensor self) -> Tensor\n  kind kernel inplace\n  doc D.\n"
       "  result sizes(self) : self\n  cuda lines by 1\n",
-      "5: cuda of x, which changes a tensor");
+      "5: cuda of x: ops that mutate a tensor are not supported");
 }
 PX_TEST(launches_generate_structs_and_host_functions) {
   show("x", KERNEL("Tensor self, Tensor at, float p, bool b, str s) -> (Tensor a, Tensor n)",
@@ -173,11 +174,11 @@ PX_TEST(launches_generate_structs_and_host_functions) {
 }
 PX_TEST(shapes_are_documented_from_results) {
   show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");
-  CHECK(strstr(text, "Shapes: any; the result has self's."));
+  CHECK(strstr(text, "Shapes: any; the result has the shape of self."));
   show("x",
        "op x(Tensor self, int dim, bool keepdim) -> (Tensor a, Tensor b)\n  kind kernel\n"
        "  doc D.\n  result a, b = reduced(self, dim, keepdim) : self, int64\n");
-  CHECK(strstr(text, "any; a and b lack the dimension dim, or have size 1 there with keepdim"));
+  CHECK(strstr(text, "any; a and b omit the dimension dim, or keep it with size 1 if keepdim"));
 }
 
 // Conditions as worded in the header, the page and the docstring.
@@ -189,8 +190,8 @@ PX_TEST(checks_are_documented) {
        "if alpha is floating point, unless self or other is floating point"},
       {"not isbool(self) and not isbool(other)", "if self or other is bool"},
       {"not isbool(self) or not isbool(other)", "if self and other are bool"},
-      {"same(self, other) and alike(self, other)",
-       "unless self has the sizes of other and the dtype of other"},
+      {"same(self, other) and same_dtype(self, other)",
+       "unless self has the shape of other and the dtype of other"},
       {"alpha is None or ndim(self) == 1 and numel(self) == numel(other)",
        "if alpha is given, unless self has 1 dimension and as many elements as other"},
       {"2 <= ndim(self) <= 3 and ndim(other) >= 2",
@@ -222,22 +223,22 @@ PX_TEST(bad_entries_of_other_kinds) {
 #define OPTIMIZER "optimizer X(float lr=0.1)\n  argument lr the rate\n  paper P\n  doc D.\n"
 PX_TEST(bad_optimizers) {
   REFUSED("optimizer X(float lr)\n  paper P\n  doc D.\n",
-          "1: option 'lr' of X is no float or bool with a default");
+          "1: option 'lr' of X is not a float or bool with a default");
   REFUSED("optimizer X(float lr=0.1)\n  doc D.\n", "1: optimizer X has no paper");
   REFUSED(OPTIMIZER "  set param = param - lr * grd\n", "5: unknown name 'grd' in a line of X");
-  REFUSED(OPTIMIZER "  set avg = grad\n", "5: 'avg' cannot be set: it is no state");
-  REFUSED(OPTIMIZER "  let lr = grad\n", "5: 'lr' cannot be set here, or is there already");
+  REFUSED(OPTIMIZER "  set avg = grad\n", "5: 'avg' cannot be set: it is not a state");
+  REFUSED(OPTIMIZER "  let lr = grad\n", "5: 'lr' cannot be set here, or is already set");
   REFUSED(OPTIMIZER "  number n = grad\n", "5: unknown name 'grad' in a line of X");
   REFUSED(OPTIMIZER "  state avg = grad\n", "5: unknown name 'grad' in a line of X");
   REFUSED(OPTIMIZER "  state avg from 0\n",
           "5: expected `= NUMBER` or `if CONDITION`, not 'from 0'");
-  REFUSED(OPTIMIZER "  next step = 1\n", "5: 'step' cannot be set: it is no state");
-  REFUSED(OPTIMIZER "  pair ls = lr, beta\n", "5: expected `pair NAME = OPTION, OPTION`");
+  REFUSED(OPTIMIZER "  next step = 1\n", "5: 'step' cannot be set: it is not a state");
+  REFUSED(OPTIMIZER "  tuple ls = lr, beta\n", "5: expected `tuple NAME = OPTION, OPTION`");
   REFUSED(OPTIMIZER "  check lr > 0\n", "5: expected `check CONDITION : CODE \"text\"`");
   REFUSED(OPTIMIZER "  set param = relu(grad)\n", "5: unknown function 'relu' of 1 arguments here");
   REFUSED(OPTIMIZER "  extends Y\n", "5: expected `NAME, OPTION=VALUE`");
   REFUSED("loop X(float lr)\n  paper P\n  doc D.\n", "1: loop X has no sample");
-  REFUSED(OPTIMIZER "  set param = grad // 2\n", "5: '//' has no place here");
+  REFUSED(OPTIMIZER "  set param = grad // 2\n", "5: '//' is not allowed here");
 }
 PX_TEST(schedules) {
   REFUSED("schedule X(int n=1)\n  next lr * m\n  argument n N.\n  doc D.\n",
@@ -267,7 +268,7 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER "  forward input\n  doc D.\n", "1: layer X has no sample");
   REFUSED(LAYER_OF(""), "1: layer X has no forward");
   REFUSED(LAYER_OF("  forward input\n  run f\n"), "2: layer X has both forward and run");
-  REFUSED(LAYER_OF("  forward inptu\n"), "2: 'inptu' gives no tensor in the forward of X");
+  REFUSED(LAYER_OF("  forward inptu\n"), "2: 'inptu' is not a tensor in the forward of X");
   REFUSED(LAYER_OF("  forward nosuch(input)\n"), "2: unknown op 'nosuch' in the forward of X");
   REFUSED(LAYER_OF("  forward input\n  check sizes > 0 : VALUE \"s\"\n"),
           "3: unknown name 'sizes' in layer X");
@@ -275,28 +276,28 @@ PX_TEST(bad_layers) {
           "3: expected `check CONDITION : CODE \"text\"`");
   REFUSED(LAYER_OF("  forward input\n  set site = 1\n"), "3: layer X has no argument 'site'");
   REFUSED(LAYER_OF("  forward input\n  inputs input? other\n"),
-          "3: `other` has no place among the inputs of X");
+          "3: `other` is not allowed in the inputs of X");
   REFUSED(LAYER_OF("  forward input\n  results a[5] b[4]\n"),
           "3: too many tensors in the results of X");
   REFUSED(LAYER_OF("  method call(Tensor x) = f\n"), "2: the first method of X is not forward");
-  REFUSED(LAYER_OF("  method forward(Tensor x)\n"), "2: method forward names no function");
+  REFUSED(LAYER_OF("  method forward(Tensor x)\n"), "2: method forward has no function");
   REFUSED(LAYER_OF("  method forward = f\n"), "2: expected `method NAME(PARAMETERS) = FN`");
-  REFUSED(LAYER_OF("  forward input\n  child c = Y(size)\n"), "3: there is no layer Y");
+  REFUSED(LAYER_OF("  forward input\n  child c = Y(size)\n"), "3: unknown layer Y");
   REFUSED(LAYER_OF("  forward input\n  child c Y\n"),
           "3: expected `child NAME = LAYER(ARGUMENTS)`");
   REFUSED(LAYER_OF("  forward input\n  child c = X(sise)\n"), "3: unknown name 'sise' in layer X");
   REFUSED(LAYER_OF("  forward input\n  callable sise\n"), "3: layer X has no argument 'sise'");
   REFUSED(LAYER_OF("  run f\n  each k < size\n  param w{n} [size] = zeros()\n"),
-          "4: 'n' in w{n} is no number of `each`");
+          "4: 'n' in w{n} is not a number of `each`");
   REFUSED(LAYER_OF("  forward input\n  let size\n"), "3: expected `let NAME = VALUE`");
   REFUSED(LAYER_OF("  forward input\n  param w [size] = onse()\n"),
-          "3: `onse` with 0 arguments starts no tensor");
+          "3: `onse` with 0 arguments is not an initializer");
   REFUSED(LAYER_OF("  forward input\n  param w = ones()\n"), "3: expected `w [SIZES] = START`");
   REFUSED(LAYER_OF("  forward input\n  buffer w\n"),
-          "3: buffer w has no sizes, and X no such Tensor");
+          "3: buffer w has no sizes, and X has no Tensor of this name");
   REFUSED(LAYER_OF("  forward input\n  like Y\n"), "3: no entry 'Y' in this file for X");
   REFUSED(LAYER "  forward input\n  doc D.\n  sample ; f(2) -> (2)\n",
-          "1: nothing says what the argument 'size' of X is");
+          "1: no description of argument 'size' of X");
   REFUSED(LAYER "  forward input\n  doc D.\n  sample f(2)\n  argument size S.\n",
           "4: expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of X");
 }
@@ -312,10 +313,10 @@ PX_TEST(layers_generate_direct_calls) {
 }
 PX_TEST(conditions_are_refused_in_formulas_of_ops) {
   REFUSED(GOOD "  grad self = grad if alpha < 1 else self\n",
-          "5: 'if' has no place in a formula of x");
-  REFUSED(GOOD "  grad self = grad * (2 ** alpha)\n", "5: '**' has no place in a formula of x");
+          "5: 'if' is not allowed in a formula of x");
+  REFUSED(GOOD "  grad self = grad * (2 ** alpha)\n", "5: '**' is not allowed in a formula of x");
   REFUSED(GOOD "  grad self = x(grad, other, not alpha)\n",
-          "5: 'not' has no place in a formula of x");
+          "5: 'not' is not allowed in a formula of x");
   REFUSED(GOOD "  grad self = grad if alpha\n",
           "5: expected 'else' before '' in formula `grad if alpha`");
 }

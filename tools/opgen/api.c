@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what users see: the C prototypes and functions, the reference page, and the samples of the
-// op tests.
+// Writes the public C prototypes and functions, the reference page, and the samples of the op
+// tests.
 #include "opgen/opgen.h"
 
 typedef enum form { NEW, INPLACE, OUT, WITH_SCALAR, SCALAR_INPLACE, FORMS } form;
@@ -57,7 +57,7 @@ static void write_signature(FILE *to, const og_op *op, form f) {
   fprintf(to, ")");
 }
 
-// A leading underscore would make it px__, which is what the library keeps to itself.
+// A leading underscore would yield px__NAME, the prefix of private functions.
 bool og_is_hidden(const og_op *op) { return og_has(op, OG_W_hidden) || *op->name == '_'; }
 
 static bool has_form(const og_op *op, form f) {
@@ -86,12 +86,12 @@ static const char *prototype(const og_op *op, form f) {
 const char *og_prototype(const og_op *op) { return prototype(op, NEW); }
 
 void og_write_prototypes(FILE *to, const og_op *op) {
-  static const char *const says[] = {"", "in place", "into `out`", "with a number",
-                                     "with a number, in place"};
+  static const char *const notes[] = {"", "in place", "writes to `out`", "with a number",
+                                      "with a number, in place"};
   write_comment(to, op);
   for (int f = NEW; f < FORMS; f++)
     if (has_form(op, (form)f))
-      fprintf(to, *says[f] ? "%s  // %s\n" : "%s\n", prototype(op, (form)f), says[f]);
+      fprintf(to, *notes[f] ? "%s  // %s\n" : "%s\n", prototype(op, (form)f), notes[f]);
   fprintf(to, "\n");
 }
 
@@ -178,16 +178,16 @@ void og_write_page(FILE *to, const og_op *op) {
   if (r.dtypes) fprintf(to, "- Dtypes: %s.\n", r.dtypes);
   if (r.errors) fprintf(to, "- Errors: %s.\n", r.errors);
   if (r.shape || r.dtypes || r.errors) fprintf(to, "\n");
-  if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_told_example(&op->example));
+  if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_example_lines(&op->example));
   if (op->pyname.text) fprintf(to, "Python: `%s`. ", op->pyname.text);
   if (og_has_inplace(op)) fprintf(to, "In place: `%s_`. ", op->name);
-  if (og_has(op, OG_W_out)) fprintf(to, "Takes `out=`%s. ", og_out_words(op));
-  if (op->expr.text) fprintf(to, "Each element is `%s`. ", op->expr.text);
-  if (op->body.text) fprintf(to, "It is `%s`. ", op->body.text);
+  if (og_has(op, OG_W_out)) fprintf(to, "Supports `out=`%s. ", og_out_words(op));
+  if (op->expr.text) fprintf(to, "Element-wise: `%s`. ", op->expr.text);
+  if (op->body.text) fprintf(to, "Equivalent to `%s`. ", op->body.text);
   if (op->grad_mask)
     fprintf(to, "Differentiable.");
   else if (og_is(op, "composite"))
-    fprintf(to, "Its gradient is that of the ops that it calls.");
+    fprintf(to, "Differentiable through the ops it calls.");
   else
     fprintf(to, "Not differentiable.");
   for (int i = 0; i < op->param_count; i++)
@@ -199,7 +199,7 @@ void og_write_page(FILE *to, const og_op *op) {
 void og_write_samples(FILE *to, const og_op *op) {
   double low = -2, high = 2;
   if (op->domain.text && sscanf(op->domain.text, "%lf %lf", &low, &high) != 2)
-    og_die(op->domain.place, "domain of %s wants two numbers", op->name);
+    og_die(op->domain.location, "domain of %s requires two numbers", op->name);
   for (int i = 0; i < op->sample_count; i++)
     fprintf(to, "PX_SAMPLE(\"%s\", %s, %g, %g)\n", op->name, og_quote(op->samples[i].text), low,
             high);
@@ -210,7 +210,7 @@ void og_write_samples(FILE *to, const og_op *op) {
       const char *one =
           p->type == OG_TENSOR ? (op->mask_params >> i & 1 ? "b(2,3)" : "f(2,3)") : NULL;
       if (p->type != OG_TENSOR && !p->fallback)
-        og_die(op->place, "op %s wants a sample for '%s'", op->name, p->name);
+        og_die(op->location, "op %s requires a sample for '%s'", op->name, p->name);
       if (one) args = og_format("%s%s%s", args, *args ? " " : "", one);
     }
     fprintf(to, "PX_SAMPLE(\"%s\", %s, %g, %g)\n", op->name, og_quote(args), low, high);

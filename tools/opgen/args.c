@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes views: structs by which hand-written C reads the arguments of an op by name.
+// Writes views: structs through which hand-written C reads the arguments of an op by name.
 //
-// A view belongs to a C function that the tables name: a run function, a gradient function, a
-// kernel. Where several entries name one function its view has what they agree on: parameters of
-// the same place, name and type. So a parameter put into a schema moves what the code reads, and
-// one that is taken out stops the build.
+// A view belongs to a C function named by the tables: a run function, a gradient function or a
+// kernel. If several entries name one function, its view has the parameters common to all: equal in
+// position, name and type. Inserting a parameter into a schema therefore moves the reads, and
+// removing one breaks the build.
 #include "opgen/opgen.h"
 
-// The entries that name one function.
+// The entries naming one function.
 typedef struct view {
   const char *stem;
   const og_op *ops[64];
   int count;
 } view;
-typedef const char *(*name_of)(const og_op *op);  // of the function, without its prefix; or NULL
+typedef const char *(*name_of)(const og_op *op);  // the function's name without prefix, or NULL
 
 // ---- which entries share a function
 
@@ -27,7 +27,7 @@ static int gather(view *views, og_op *const *ops, int count, name_of stem, int n
     if (!name) continue;
     while (at < n && strcmp(views[at].stem, name)) at++;
     if (at == n) views[n++] = (view){.stem = name};
-    if (views[at].count == 64) og_die(ops[i]->place, "too many entries name %s", name);
+    if (views[at].count == 64) og_die(ops[i]->location, "too many entries name %s", name);
     views[at].ops[views[at].count++] = ops[i];
   }
   return n;
@@ -45,7 +45,6 @@ static bool agreed_param(const view *v, int i) {
   return true;
 }
 
-// The name of result r in a view; "out" for a lone one.
 const char *og_result_name(const og_op *op, int r) {
   const char *name = op->result_names[r] ? op->result_names[r] : "out";
   return og_param_find(op, name) < 0 ? name : og_format("out_%s", name);
@@ -60,8 +59,8 @@ static bool agreed_result(const view *v, int r) {
 
 // ---- fields
 
-// What a view says of a type: the field of a required parameter, how it is read of the px_value
-// `%s`, and the same of an optional one (a px_value where NULL).
+// A type in a view: the field of a required parameter, the expression reading it from the px_value
+// `%s`, and the same for an optional parameter (NULL: a px_value).
 typedef struct field_row {
   const char *c, *read, *c_maybe, *read_maybe;
 } field_row;
@@ -79,7 +78,7 @@ static const field_row fields[OG_TYPE_COUNT] = {
     [OG_GENERATOR] = {"px_generator *", "%s.v.generator", "px_generator *", "%s.v.generator"},
 };
 
-// Of an element-wise op a number may stand for a tensor: the value is given as it came.
+// Pointwise ops accept a number in place of a tensor, so the px_value is passed as is.
 static bool is_raw(const og_op *op, const og_param *p) {
   if (p->type == OG_TENSOR && og_is(op, "pointwise")) return true;
   return p->optional ? !fields[p->type].c_maybe : !fields[p->type].c;
@@ -96,14 +95,14 @@ static const char *field_value(const og_op *op, const og_param *p, const char *v
   return og_format("%s%s", text, how);
 }
 
-// The same of what is no op: a tensor is a tensor.
+// For functions other than ops: a Tensor parameter is always a tensor.
 static const og_op no_op = {.kind = "function"};
 const char *og_field_type(const og_param *p) { return field_type(&no_op, p); }
 const char *og_field_value(const og_param *p, const char *value) {
   return field_value(&no_op, p, value);
 }
 
-// What a kernel has beside its operands; what it draws from comes with the launch.
+// True for parameters in a kernel's view besides its operands. The generator comes with the launch.
 static bool is_number(const og_param *p) {
   return p->type != OG_TENSOR && p->type != OG_TENSORS && p->type != OG_GENERATOR;
 }
@@ -114,7 +113,7 @@ static void write_fields(FILE *to, const view *v, bool tensors) {
     if (agreed_param(v, i) && (tensors || is_number(&op->params[i])))
       fprintf(to, "  %s%s;\n", field_type(op, &op->params[i]), op->params[i].name);
 }
-// A launch of an op has all its arguments; that of a `kernel` line the numbers alone.
+// A launch of an op has all its arguments; a launch of a `kernel` line only the numbers.
 static void write_values(FILE *to, const view *v, const char *list, bool tensors) {
   const og_op *op = v->ops[0];
   for (int i = 0, numbers = 0; i < op->param_count; i++) {
@@ -128,13 +127,12 @@ static void write_values(FILE *to, const view *v, const char *list, bool tensors
 
 // ---- the kinds of views
 
-// A view is the struct px__NAME_WORD and the function px__NAME_WORD_of that fills it. Beside the
-// arguments, which are read from the px_values at `list`, it has fields that come from elsewhere:
-// `own` writes those, or what they are set to.
+// A view is the struct px__NAME_WORD and the function px__NAME_WORD_of that fills it from the
+// px_values in `list`. `own` writes fields from other sources, or their values.
 typedef struct view_kind {
   const char *word, *given, *before, *list;
-  bool tensors;                  // arguments that are tensors are fields too
-  const char *function, *takes;  // the prefix and the parameter of what has the view, to declare
+  bool tensors;                  // tensor arguments are fields, too
+  const char *function, *takes;  // prefix and parameter of the function to declare
   void (*own)(FILE *to, const view *v, bool values);
 } view_kind;
 
@@ -163,13 +161,13 @@ static const view_kind run_view = {.word = "args",
                                    .function = "run",
                                    .takes = "px_call *call"};
 
-static const view_kind batch_view = {.word = "vmap_args",
-                                     .given = "const px_value *args",
-                                     .before = "",
-                                     .list = "args",
-                                     .tensors = true,
-                                     .function = "vmap",
-                                     .takes = "px__vmap_call *b"};
+static const view_kind vmap_view = {.word = "vmap_args",
+                                    .given = "const px_value *args",
+                                    .before = "",
+                                    .list = "args",
+                                    .tensors = true,
+                                    .function = "vmap",
+                                    .takes = "px__vmap_call *b"};
 
 // ---- kernels: operands, and the list of tensors
 
@@ -177,7 +175,7 @@ static void write_operand(FILE *to, bool values, const char *name, bool optional
   if (values)
     fprintf(to, "      .%s = &o[%d],\n", name, n);
   else
-    fprintf(to, "  const px_operand *%s;%s\n", name, optional ? "  // no dtype, if absent" : "");
+    fprintf(to, "  const px_operand *%s;%s\n", name, optional ? "  // no dtype if absent" : "");
 }
 static bool has_list(const og_op *op) {
   for (int i = 0; i < op->param_count; i++)
@@ -199,7 +197,7 @@ static void write_operands(FILE *to, const view *v, bool values) {
     fprintf(to, "      .list = o + %d, .list_n = l->operand_count - %d,\n", n, n);
   else
     fprintf(to,
-            "  const px_operand *list;  // the tensors of a list, and what follows\n"
+            "  const px_operand *list;  // the tensors of a list and later operands\n"
             "  int list_n;\n");
 }
 
@@ -210,7 +208,7 @@ static const view_kind kernel_view = {
     .list = "l->params",
     .own = write_operands};
 
-// ---- gradient functions: results, their gradients, and the gradients that are wanted
+// ---- gradient functions: results, their gradients, and the requested gradients
 
 static void write_grad_results(FILE *to, const og_op *op, bool values) {
   for (int r = 0; r < op->result_count && !op->result_list; r++) {
@@ -280,20 +278,20 @@ static const char *extra_name(const og_op *op) { return op->name; }
 static const char *hand_kernel(const og_op *op) {
   const char *name = og_hand_kernel(op);
   const og_op *other = name ? og_find(name) : NULL;
-  return other && og_has_kernel(other) ? NULL : name;  // `kernel sum` of a fold
+  return other && og_has_kernel(other) ? NULL
+                                       : name;  // `kernel sum` names the generated kernel of a fold
 }
 bool og_write_views(FILE *to, og_view kind, const char *file) {
   static const struct {
     name_of stem;
     const view_kind *view;
-  } kinds[] = {
-      {run_stem, &run_view}, {hand_kernel, &kernel_view}, {og_batch_function, &batch_view}};
+  } kinds[] = {{run_stem, &run_view}, {hand_kernel, &kernel_view}, {og_vmap_function, &vmap_view}};
   bool any = false;
   memset(views, 0, sizeof views);
   int n = kind == OG_KERNEL_VIEW ? gather(views, og.kernels, og.kernel_count, extra_name, 0) : 0;
   n = gather(views, og.ops, og.count, kinds[kind].stem, n);
   for (int i = 0; i < n; i++) {
-    if (strcmp(views[i].ops[0]->place.file, file)) continue;
+    if (strcmp(views[i].ops[0]->location.file, file)) continue;
     any = true;
     if (to) write_view(to, &views[i], kinds[kind].view);
   }

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of optimisers and schedules, as text: for C with numbers of double precision, for
-// the elements of a kernel (what og_rewrite takes), and for Python.
+// Translates the arithmetic of optimisers and schedules to text: C in double precision, expressions
+// of kernels (input of og_rewrite), and Python.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
 
-// What a formula may call, in each language.
+// Functions of formulas in each language.
 static const struct {
   const char *name;
   int count;
-  const char *host, *element, *python;  // NULL: not there
-} functions[] = {
-    {"sqrt", 1, "sqrt", "sqrt", "sqrt"},     {"exp", 1, "exp", "exp", "exp"},
-    {"abs", 1, "fabs", "abs", "abs"},        {"max", 2, "fmax", "max", "max"},
-    {"min", 2, "fmin", "min", "min"},        {"sign", 1, NULL, "sign", "sign"},
-    {"floor", 1, "floor", NULL, "floor"},    {"cos", 1, "cos", NULL, "cos"},
-    {"log", 1, "log", NULL, "log"},          {"hits", 0, "px__hits", NULL, NULL},
-    {"passed", 0, "px__passed", NULL, NULL}, {"restarts", 2, "px__restarts", NULL, NULL}};
+  const char *host, *element, *python;  // NULL: not available
+} functions[] = {{"sqrt", 1, "sqrt", "sqrt", "sqrt"},
+                 {"exp", 1, "exp", "exp", "exp"},
+                 {"abs", 1, "fabs", "abs", "abs"},
+                 {"max", 2, "fmax", "max", "max"},
+                 {"min", 2, "fmin", "min", "min"},
+                 {"sign", 1, NULL, "sign", "sign"},
+                 {"floor", 1, "floor", NULL, "floor"},
+                 {"cos", 1, "cos", NULL, "cos"},
+                 {"log", 1, "log", NULL, "log"},
+                 {"milestones_hit", 0, "px__hits", NULL, NULL},
+                 {"milestones_passed", 0, "px__passed", NULL, NULL},
+                 {"restarts", 2, "px__restarts", NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
 static const char *condition(const og_node *n, og_language in) {
@@ -33,11 +38,11 @@ static const char *call(const og_node *n, og_language in) {
            : in == OG_ELEMENT ? functions[i].element
                               : functions[i].python;
   }
-  if (!name) og_die(n->place, "unknown function '%s' of %d arguments here", n->text, n->count);
+  if (!name) og_die(n->location, "unknown function '%s' of %d arguments here", n->text, n->count);
   for (int i = 0; i < n->count; i++)
     list = og_format("%s%s%s", list, i ? ", " : "", og_arith(n->items[i], in));
   if (strncmp(name, "px__", 4)) return og_format("%s(%s)", name, list);
-  return og_format("%s(at%s%s)", name, n->count ? ", " : "", list);  // of a schedule
+  return og_format("%s(at%s%s)", name, n->count ? ", " : "", list);  // function of a schedule
 }
 
 static const char *binary(const og_node *n, og_language in) {
@@ -47,7 +52,7 @@ static const char *binary(const og_node *n, og_language in) {
     if (!strcmp(n->text, "**")) return og_format("pow(%s, %s)", a, b);
   }
   if (in == OG_HOST && !strcmp(n->text, "%")) return og_format("fmod(%s, %s)", a, b);
-  og_die(n->place, "'%s' has no place here", n->text);
+  og_die(n->location, "'%s' is not allowed here", n->text);
 }
 
 static const char *logic(const og_node *n, og_language in) {
@@ -94,7 +99,7 @@ const char *og_arith(const og_node *n, og_language in) {
     default:
       break;
   }
-  og_die(n->place, "'%s' has no place here", n->text);
+  og_die(n->location, "'%s' is not allowed here", n->text);
 }
 
 const char *og_arith_test(const og_node *n, og_language in) { return condition(n, in); }
@@ -108,14 +113,14 @@ void og_names(const og_node *n, void (*each)(const og_node *name, void *context)
 
 og_check og_check_parse(const og_field *field) {
   const char *colon = strstr(field->text, " : ");
-  og_check c = {.place = field->place};
-  if (!colon) og_die(field->place, "expected `check CONDITION : CODE \"text\"`");
-  c.test = og_formula(og_trimmed(field->text, colon), field->place);
+  og_check c = {.location = field->location};
+  if (!colon) og_die(field->location, "expected `check CONDITION : CODE \"text\"`");
+  c.test = og_formula(og_trimmed(field->text, colon), field->location);
   const char *code = og_skip(colon + 3), *end = og_word_end(code), *text = og_skip(end);
   c.code = og_copy(code, (size_t)(end - code));
   const char *last = text + strlen(text) - 1;
   if (*text != '"' || last == text || *last != '"')
-    og_die(field->place, "expected a text in quotes, not '%s'", text);
+    og_die(field->location, "expected a text in quotes, not '%s'", text);
   c.text = og_copy(text + 1, (size_t)(last - text - 1));
   return c;
 }
@@ -128,17 +133,18 @@ bool og_check_dimension(const og_field *field, char **dim, char **tensor) {
   return true;
 }
 
-// The text with its {names} is a format, and they are what it prints.
+// Turns the text into a printf format; its {names} are the arguments.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count) {
   const char *format = "", *arguments = "";
   for (const char *at = c->text; *at;) {
     if (*at == '{') {
       const char *end = strchr(at, '}');
-      if (!end) og_die(c->place, "a '{' without '}' in \"%s\"", c->text);
+      if (!end) og_die(c->location, "unmatched '{' in \"%s\"", c->text);
       const char *name = og_copy(at + 1, (size_t)(end - at - 1));
       int i = og_param_named(params, count, name);
-      bool whole = i >= 0 && params[i].type == OG_INT;
-      arguments = og_format("%s, PX__%s_TEXT(%s)", arguments, whole ? "WHOLE" : "NUMBER", name);
+      bool is_integer = i >= 0 && params[i].type == OG_INT;
+      arguments =
+          og_format("%s, PX__%s_TEXT(%s)", arguments, is_integer ? "WHOLE" : "NUMBER", name);
       format = og_format("%s%%s", format);
       at = end + 1;
     } else {
@@ -152,7 +158,7 @@ void og_write_check(FILE *to, const og_check *c, const og_param *params, int cou
 
 // ---- bodies of functions
 
-// Whether a name occurs in C text.
+// True if a name occurs in C text.
 static bool mentions(const char *text, const char *name) {
   size_t n = strlen(name);
   for (const char *at = text; (at = strstr(at, name)); at += n) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes formulas as C: each step is a call of an op on px_values, its result a scoped temporary.
-// Numbers stay px_values, and are folded when the backward function runs.
+// Writes formulas as C: each step calls an op on px_values and stores the result in a scoped
+// temporary. Numbers stay px_values and are folded at run time of the backward function.
 #include "opgen/opgen.h"
 
 typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
@@ -8,7 +8,7 @@ typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
 typedef struct value {
   sort sort;
   const char *c;
-  const og_node *list;  // of a list literal: written where the wanted type is known
+  const og_node *list;  // a list literal: written once its type is known
 } value;
 typedef struct context {
   FILE *to;
@@ -38,14 +38,14 @@ static value write_name(context *x, const og_node *n) {
 }
 
 static value write_number(const og_node *n) {
-  bool whole = !strpbrk(n->text, ".eE");
-  return (value){
-      IS_NUMBER,
-      whole ? og_format("PX_S(px_int(%s))", n->text) : og_format("PX_S(px_float(%s))", n->text),
-      NULL};
+  bool is_integer = !strpbrk(n->text, ".eE");
+  return (value){IS_NUMBER,
+                 is_integer ? og_format("PX_S(px_int(%s))", n->text)
+                            : og_format("PX_S(px_float(%s))", n->text),
+                 NULL};
 }
 
-// A list literal as int[] or Tensor[].
+// Writes a list literal as int[] or Tensor[].
 static const char *write_list(context *x, const og_node *n, og_type type) {
   const char *items = "";
   for (int i = 0; i < n->count; i++) {
@@ -60,7 +60,7 @@ static const char *write_list(context *x, const og_node *n, og_type type) {
   return og_format("%s(l%d, %d)", og_types[type].make, step, n->count);
 }
 
-// The value as the parameter wants it.
+// Converts the value to the type of the parameter.
 static const char *coerce(context *x, value v, const og_param *p, const og_node *n) {
   static const char *const casts[OG_TYPE_COUNT] = {[OG_TENSOR] = "scalar",
                                                    [OG_SCALAR] = "scalar",
@@ -69,11 +69,11 @@ static const char *coerce(context *x, value v, const og_param *p, const og_node 
                                                    [OG_BOOL] = "bool"};
   if (v.list) {
     if (p->type != OG_INTS && p->type != OG_TENSORS)
-      og_die(n->place, "'%s' wants no list in formula of %s", p->name, x->op->name);
+      og_die(n->location, "'%s' cannot be a list in formula of %s", p->name, x->op->name);
     return write_list(x, v.list, p->type);
   }
   if (v.sort == IS_TENSOR && p->type != OG_TENSOR)
-    og_die(n->place, "'%s' wants no tensor in formula of %s", p->name, x->op->name);
+    og_die(n->location, "'%s' cannot be a tensor in formula of %s", p->name, x->op->name);
   if (v.sort == IS_NUMBER && p->type == OG_INTS) {
     int step = ++x->steps;
     fprintf(x->to, "%sconst int64_t l%d[] = {px_value_int(%s)};\n", x->indent, step, v.c);
@@ -83,18 +83,18 @@ static const char *coerce(context *x, value v, const og_param *p, const og_node 
   return v.c;
 }
 
-// The parameter that argument i of a call stands for.
+// Returns the index of the parameter of argument i of a call.
 static int target_of(const context *x, const og_node *call, const og_op *op, int i) {
   int at = call->keys[i] ? og_param_find(op, call->keys[i]) : i;
   if (at < 0)
-    og_die(call->place, "%s has no parameter '%s' in formula of %s", op->name, call->keys[i],
+    og_die(call->location, "%s has no parameter '%s' in formula of %s", op->name, call->keys[i],
            x->op->name);
   if (at >= op->param_count)
-    og_die(call->place, "too many arguments for %s in formula of %s", op->name, x->op->name);
+    og_die(call->location, "too many arguments for %s in formula of %s", op->name, x->op->name);
   return at;
 }
 
-// The C expression of an op's descriptor, which is declared where it is used.
+// Returns the C expression of an op's descriptor and declares it.
 static const char *descriptor(const char *name) {
   og_use("extern const px_op px__op_%s;", name);
   return og_format("&px__op_%s", name);
@@ -104,16 +104,17 @@ static value write_call(context *x, const og_node *call) {
   const og_op *op = og_find(call->text);
   const char *given[OG_MAX_PARAMS] = {NULL};
   if (op->result_list)
-    og_die(call->place, "%s gives a list in formula of %s", op->name, x->op->name);
+    og_die(call->location, "%s returns a list in formula of %s", op->name, x->op->name);
   for (int i = 0; i < call->count; i++) {
     int at = target_of(x, call, op, i);
     if (given[at])
-      og_die(call->place, "'%s' is given twice in formula of %s", op->params[at].name, x->op->name);
+      og_die(call->location, "'%s' is given twice in formula of %s", op->params[at].name,
+             x->op->name);
     given[at] = coerce(x, write_node(x, call->items[i]), &op->params[at], call);
   }
   for (int i = 0; i < op->param_count; i++)
     if (!given[i] && !op->params[i].fallback && !op->params[i].optional)
-      og_die(call->place, "%s wants '%s' in formula of %s", op->name, op->params[i].name,
+      og_die(call->location, "%s requires '%s' in formula of %s", op->name, op->params[i].name,
              x->op->name);
   int step = ++x->steps;
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, step);
@@ -125,12 +126,12 @@ static value write_call(context *x, const og_node *call) {
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
-// A helper's arguments go one by one, each in the type that its line says.
+// A helper takes typed arguments, as declared in its line.
 static value write_helper(context *x, const og_node *n) {
   const og_op *helper = og_helper(n->text);
   const char *items = "";
   if (n->count != helper->param_count)
-    og_die(n->place, "%s wants %d arguments in formula of %s", n->text, helper->param_count,
+    og_die(n->location, "%s takes %d arguments in formula of %s", n->text, helper->param_count,
            x->op->name);
   for (int i = 0; i < n->count; i++) {
     const char *c = coerce(x, write_node(x, n->items[i]), &helper->params[i], n);
@@ -143,15 +144,15 @@ static value write_helper(context *x, const og_node *n) {
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
-// An operator on tensors is a call of an op.
+// Writes an operator on tensors as a call of its op.
 static value write_operator(context *x, const char *name, const og_node *n) {
   og_node call = *n;
   call.kind = OG_CALL, call.text = name;
-  if (!og_find(name)) og_die(n->place, "the operator '%s' wants the op %s", n->text, name);
+  if (!og_find(name)) og_die(n->location, "the operator '%s' requires the op %s", n->text, name);
   return write_call(x, &call);
 }
 
-// A tensor times a number, which is often 1: then nothing is to be done.
+// A tensor times a number. The number is often 1: then the tensor is used as is.
 static value write_scaling(context *x, const og_node *n) {
   value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
   int step = ++x->steps;
@@ -171,7 +172,7 @@ static bool is_number(context *x, const og_node *n) {
 static value write_binary(context *x, const og_node *n) {
   static const char *const names[] = {"+", "add", "-", "sub", "*", "mul", "/", "div"};
   if (!strchr("+-*/", *n->text) || n->text[1])
-    og_die(n->place, "'%s' has no place in a formula of %s", n->text, x->op->name);
+    og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
   if (is_number(x, n)) {
     value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
     return (value){IS_NUMBER, og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c),
@@ -180,7 +181,7 @@ static value write_binary(context *x, const og_node *n) {
   if (*n->text == '*' && is_number(x, n->items[1])) return write_scaling(x, n);
   for (int i = 0; i < 8; i += 2)
     if (!strcmp(names[i], n->text)) return write_operator(x, names[i + 1], n);
-  og_die(n->place, "unknown operator '%s'", n->text);
+  og_die(n->location, "unknown operator '%s'", n->text);
 }
 
 static value write_negate(context *x, const og_node *n) {
@@ -219,11 +220,12 @@ static value write_node(context *x, const og_node *n) {
       return (value){*n->text == 'n' ? IS_NUMBER : IS_OTHER,
                      og_format("px__f_%s(%s)", n->text, write_name(x, n->items[0]).c), NULL};
     default:
-      og_die(n->place, "'%s' has no place in a formula of %s", n->text, x->op->name);
+      og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
   }
 }
 
-// The gradients that a formula reads; where none of them arrived, the result is zero.
+// Returns the mask of gradients read by a formula. If all of them are undefined, the result is
+// zero.
 static unsigned grads_read(const og_op *op, const og_node *n) {
   unsigned mask = 0;
   if (n->kind == OG_NAME && og_param_find(op, n->text) < 0) {
@@ -237,10 +239,10 @@ static unsigned grads_read(const og_op *op, const og_node *n) {
 
 static bool is_zero(const og_node *n) { return n->kind == OG_NUMBER && strtod(n->text, NULL) == 0; }
 
-// Zeros that are there: a leaf behind them gets a gradient, as in PyTorch.
+// Defined zeros: a leaf upstream gets a gradient, as in PyTorch.
 static void write_zeros(FILE *to, const og_node *n, int i) {
   const og_op *zeros = og_find("zeros_like");
-  if (!zeros) og_die(n->place, "the gradient 0 wants the op zeros_like");
+  if (!zeros) og_die(n->location, "the gradient 0 requires the op zeros_like");
   og_use("%s", og_prototype(zeros));
   fprintf(to,
           "  if (b->needs & %uu)\n"
@@ -263,7 +265,7 @@ static void write_gradient(FILE *to, const og_op *op, int i) {
   fprintf(to, ") {  // %s = %s\n", op->params[i].name, op->grads[i].text);
   value v = write_node(&x, n);
   if (v.sort != IS_TENSOR)
-    og_die(n->place, "the gradient of %s is no tensor: `%s`", op->name, op->grads[i].text);
+    og_die(n->location, "the gradient of %s is not a tensor: `%s`", op->name, op->grads[i].text);
   fprintf(to, "    b->out[%d] = px_retain((%s).v.tensor);\n  }\n", i, v.c);
 }
 
@@ -271,7 +273,7 @@ bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.te
 
 void og_write_backward(FILE *to, const og_op *op) {
   if (!og_has_backward(op)) return;
-  // Compiled for room: its time is that of the ops that it calls.
+  // Compiled for size: the time is spent in the called ops.
   fprintf(to, "__attribute__((cold)) static px_status backward_%s(px_op_gradient *b) {\n",
           op->name);
   for (int i = 0; i < op->param_count; i++)
@@ -279,14 +281,14 @@ void og_write_backward(FILE *to, const og_op *op) {
   fprintf(to, "  return PX_OK;\n}\n\n");
 }
 
-// The run function of a composite op that is a formula.
-static void write_composed(FILE *to, const og_op *op, const char *what, const og_field *field,
+// Writes the run function of a composite op given as a formula.
+static void write_composed(FILE *to, const og_op *op, const char *role, const og_field *field,
                            const og_node *node) {
   if (!node) return;
   context x = {to, op, 0, "  ", "call->args", true};
-  fprintf(to, "// %s\nstatic px_status %s_%s(px_call *call) {\n", field->text, what, op->name);
+  fprintf(to, "// %s\nstatic px_status %s_%s(px_call *call) {\n", field->text, role, op->name);
   value v = write_node(&x, node);
-  if (v.sort != IS_TENSOR) og_die(field->place, "the %s of %s is no tensor", what, op->name);
+  if (v.sort != IS_TENSOR) og_die(field->location, "the %s of %s is not a tensor", role, op->name);
   fprintf(to, "  call->results[0] = px_retain((%s).v.tensor);\n  return PX_OK;\n}\n\n", v.c);
 }
 

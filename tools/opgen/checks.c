@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the checks of an op's arguments, `check CONDITION : CODE "text"`, as one C function that
-// the driver calls before anything else; those that follow `check device` are part of the run
-// function (results.c). Conditions are those of condition.c; what they ask of tensors
-// is in src/call/checks.h.
+// Writes the checks of an op's arguments, `check CONDITION : CODE "text"`, as a C function called
+// by the driver first. Checks after `check device` are part of the run function (results.c).
+// Conditions are translated by condition.c; their functions on tensors are in src/call/checks.h.
 #include "opgen/opgen.h"
 
 static const og_function functions[] = {
@@ -14,10 +13,10 @@ static const og_function functions[] = {
     {"isbool", "px__is_bool", 1, OG_BOOL, "is bool", NULL},
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
-    {"same", "px__same_sizes", 2, OG_BOOL, "has the sizes of %s", NULL},
-    {"alike", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
+    {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
+    {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
     {"fits", "px__number_fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
-    {"suffix", "px__has_suffix", 2, OG_BOOL, "has the last sizes %s", NULL},
+    {"suffix", "px__has_suffix", 2, OG_BOOL, "has the trailing sizes %s", NULL},
     {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
     {"classes", "px__classes", 2, OG_BOOL, NULL, NULL},
     {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT, NULL, NULL},
@@ -25,39 +24,40 @@ static const og_function functions[] = {
     {"ctype", "px__ctype_of", 1, OG_TEXT, NULL, NULL},
     {"cname", "px__cname_of", 1, OG_TEXT, NULL, NULL},
     {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"exact", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"python", "PX__PYTHON_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"full_digits", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"python_repr", "PX__PYTHON_TEXT", 1, OG_TEXT, NULL, NULL},
     {"braced", "PX__BRACED_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"highest", "PX__MAX_TEXT", 1, OG_TEXT, NULL, NULL}};
+    {"dtype_max", "PX__MAX_TEXT", 1, OG_TEXT, NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 const og_function *og_function_of(const char *name) {
   for (int i = 0; i < FUNCTIONS; i++)
     if (!strcmp(functions[i].name, name)) return &functions[i];
   return NULL;
 }
-// Those that take a number after the names.
+// Functions with a number after the names.
 static const struct {
   const char *name, *c;
   int count;
   og_type type;
-} numbered[] = {{"size", "px__size_of", 1, OG_INT},  // of a dimension, from the end if negative
-                {"leads", "px__same_leading", 2, OG_BOOL},   // the same sizes but for the last
-                {"beside", "px__same_except", 2, OG_BOOL}};  // the same sizes but for a dimension
+} numbered[] = {
+    {"size", "px__size_of", 1, OG_INT},  // size of a dimension; negative counts from the end
+    {"same_leading", "px__same_leading", 2, OG_BOOL},  // equal sizes except the last
+    {"same_except", "px__same_except", 2, OG_BOOL}};   // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
-static og_value naming(const og_node *n, void *context);
+static og_value resolve(const og_node *n, void *context);
 
-static bool results_are_made;  // in a line `work` they have names too
+static bool results_are_made;  // a `work` line may name results
 
 static const char *value_of(const og_op *op, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
   int r = results_are_made && n->kind == OG_NAME ? og_result_find(op, n->text) : -1;
   if (i < 0 && r >= 0) return og_format("PX_T(call->results[%d])", r);
-  if (i < 0) og_die(n->place, "unknown name '%s' in a line of %s", n->text, op->name);
+  if (i < 0) og_die(n->location, "unknown name '%s' in a line of %s", n->text, op->name);
   return og_format("a[%d]", i);
 }
 
-// The first `count` arguments, which are names.
+// Returns the first `count` arguments, which must be names.
 static const char *names_of(const og_op *op, const og_node *n, int count) {
   const char *list = "";
   for (int i = 0; i < count; i++)
@@ -72,15 +72,15 @@ static og_value call_of(const og_op *op, const og_node *n) {
   for (int i = 0; i < NUMBERED; i++) {
     int count = numbered[i].count;
     if (strcmp(numbered[i].name, n->text) || count + 1 != n->count) continue;
-    og_value last = og_number(n->items[count], naming, (void *)op);
+    og_value last = og_number(n->items[count], resolve, (void *)op);
     return (og_value){.type = numbered[i].type,
                       .c = og_format("%s(%s, %s)", numbered[i].c, names_of(op, n, count), last.c)};
   }
-  og_die(n->place, "unknown function '%s' of %d arguments in a line of %s", n->text, n->count,
+  og_die(n->location, "unknown function '%s' of %d arguments in a line of %s", n->text, n->count,
          op->name);
 }
 
-static og_value naming(const og_node *n, void *context) {
+static og_value resolve(const og_node *n, void *context) {
   const og_op *op = context;
   if (n->kind != OG_NAME) return call_of(op, n);
   const char *a = value_of(op, n);
@@ -88,43 +88,43 @@ static og_value naming(const og_node *n, void *context) {
   og_value v = {.type = p->type, .absent = og_format("%s.kind == PX_ARG_NONE", a)};
   if (p->type == OG_INT || p->type == OG_BOOL) v.c = og_format("px_value_int(%s)", a);
   if (p->type == OG_FLOAT || p->type == OG_SCALAR || p->type == OG_TENSOR)
-    v.c = og_format("px_value_float(%s)", a);  // a number may stand for a tensor
+    v.c = og_format("px_value_float(%s)", a);  // a number may be passed for a tensor
   if (p->type == OG_TENSOR) v.type = OG_FLOAT;
   if (p->type == OG_SCALAR) v.type = OG_FLOAT;
   if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
   if (p->type == OG_DTYPE) v.c = og_format("px__dtype_of(%s)", a);
   if (p->type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
-  if (!v.c) og_die(n->place, "'%s' has no value in a line of %s", n->text, op->name);
+  if (!v.c) og_die(n->location, "'%s' has no value in a line of %s", n->text, op->name);
   return v;
 }
 
-// What stands between braces in a text, and how it is printed.
+// Appends the printf conversion and the value of an expression in braces.
 static void write_part(const og_op *op, const og_check *c, const char *text, const char **format,
                        const char **list) {
   if (!strcmp(text, "op")) {
     *format = og_format("%s%%s", *format), *list = og_format("%s, call->op->name", *list);
     return;
   }
-  og_value v = og_number(og_formula(text, c->place), naming, (void *)op);
-  bool whole = v.type == OG_INT || v.type == OG_BOOL;
-  *format = og_format("%s%s", *format, whole ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
-  *list = og_format("%s, %s%s", *list, whole ? "(long long)" : "", v.c);
+  og_value v = og_number(og_formula(text, c->location), resolve, (void *)op);
+  bool is_integer = v.type == OG_INT || v.type == OG_BOOL;
+  *format = og_format("%s%s", *format, is_integer ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
+  *list = og_format("%s, %s%s", *list, is_integer ? "(long long)" : "", v.c);
 }
 
 const char *og_argument_number(const og_op *op, const og_node *n) {
-  return og_whole_number(n, naming, (void *)op);
+  return og_integer(n, resolve, (void *)op);
 }
 const char *og_argument_test(const og_op *op, const og_node *n) {
-  return og_test(n, naming, (void *)op);
+  return og_test(n, resolve, (void *)op);
 }
 
-// `check NAME of TENSOR`: a dimension of it; its text is the library's.
+// Writes `check NAME of TENSOR`: NAME must be a dimension of it. The text is in the library.
 static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
   char *dim, *tensor;
   if (!og_check_dimension(field, &dim, &tensor)) return false;
   int d = og_param_find(op, dim), t = og_param_find(op, tensor);
   if (d < 0 || op->params[d].type != OG_INT || t < 0 || op->params[t].type != OG_TENSOR)
-    og_die(field->place, "%s has no int '%s' or no tensor '%s'", op->name, dim, tensor);
+    og_die(field->location, "%s has no int '%s' or no tensor '%s'", op->name, dim, tensor);
   fprintf(to, "  PX_TRY(px__check_dim(a[%d], px_value_int(a[%d])));\n", t, d);
   return true;
 }
@@ -143,11 +143,11 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
     write_part(op, &c, og_copy(at + 1, (size_t)(end - at - 1)), &format, &list);
     at = end + 1;
   }
-  fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", og_condition(c.test, naming, (void *)op), c.code,
+  fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", og_condition(c.test, resolve, (void *)op), c.code,
           og_quote(format), list);
 }
 
-// Where `check device` stands; the number of checks if it does not.
+// Returns the index of `check device`, or the number of checks if there is none.
 static int device_check(const og_op *op) {
   for (int i = 0; i < op->check_count; i++)
     if (!strcmp(op->checks[i].text, "device")) return i;
@@ -157,8 +157,8 @@ bool og_has_checks(const og_op *op) { return device_check(op) > 0; }
 
 void og_write_checks(FILE *to, const og_op *op) {
   int early = device_check(op);
-  if (early < op->check_count && !op->made_count)
-    og_die(op->checks[early].place, "check device of %s, which has no result line", op->name);
+  if (early < op->check_count && !op->result_field_count)
+    og_die(op->checks[early].location, "check device of %s requires a result line", op->name);
   if (early == 0) return;
   fprintf(to,
           "static px_status check_%s(const px_call *call) {\n  const px_value *a = call->args;\n",
@@ -172,7 +172,7 @@ void og_write_late_checks(FILE *to, const og_op *op) {
 }
 
 static void write_number(FILE *to, const og_op *op, const char *what, const char *text,
-                         og_place at) {
+                         og_location at) {
   results_are_made = true;
   const char *number = og_argument_number(op, og_formula(text, at));
   results_are_made = false;
@@ -184,8 +184,8 @@ static void write_number(FILE *to, const og_op *op, const char *what, const char
 
 void og_write_work(FILE *to, const og_op *op) {
   const char *counted = op->flops.text ? strchr(op->flops.text, '=') : NULL;
-  if (op->work.text) write_number(to, op, "work", op->work.text, op->work.place);
-  if (counted) write_number(to, op, "flops", counted + 1, op->flops.place);
+  if (op->work.text) write_number(to, op, "work", op->work.text, op->work.location);
+  if (counted) write_number(to, op, "flops", counted + 1, op->flops.location);
 }
 
 void og_write_flops(FILE *to, const og_op *op) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what is said of an op beside its one sentence: shapes, dtypes, errors, an example. From
-// the fields `shape`, `errors` and `check`, and from `result` and the kind where they say nothing.
-// The C header, the reference page and Python's docstrings have it from here.
+// Composes the documentation of an op besides its `doc`: shapes, dtypes, errors, an example.
+// Sources are the fields `shape`, `errors` and `check`; without them the `result` lines and the
+// kind. Used by the C header, the reference page and Python docstrings.
 #include "opgen/opgen.h"
 
-// How many parameters are tensors or lists of them.
+// Counts the parameters of type Tensor and Tensor[].
 static int tensors_of(const og_op *op) {
   int count = 0;
   for (int i = 0; i < op->param_count; i++)
@@ -12,7 +12,7 @@ static int tensors_of(const og_op *op) {
   return count;
 }
 
-// What one `result` line says of sizes in words; NULL where they need the entry's own.
+// Describes the sizes of a `result` line; NULL if the entry needs a `shape`.
 static const char *shape_in_words(const og_op *op, const og_result *r) {
   const og_node *n = r->shape;
   bool of_self = (n->kind == OG_SHAPE || n->kind == OG_CALL) && n->count &&
@@ -28,54 +28,56 @@ static const char *shape_in_words(const og_op *op, const og_result *r) {
                                           : ", ",
                       op->result_names[r->results[i]]);
   if (!strcmp(n->text, "sizes"))
-    return og_format("any; %s ha%s %s's", names, r->count > 1 ? "ve" : "s", n->items[0]->text);
+    return og_format("any; %s ha%s the shape of %s", names, r->count > 1 ? "ve" : "s",
+                     n->items[0]->text);
   if (strcmp(n->text, "reduced") || n->items[1]->kind != OG_NAME) return NULL;
-  return og_format("any; %s lack%s the dimension %s, or ha%s size 1 there with %s", names,
-                   r->count > 1 ? "" : "s", n->items[1]->text, r->count > 1 ? "ve" : "s",
+  return og_format("any; %s omit%s the dimension %s, or keep%s it with size 1 if %s", names,
+                   r->count > 1 ? "" : "s", n->items[1]->text, r->count > 1 ? "" : "s",
                    n->items[2]->text);
 }
 
 const char *og_shape_of(const og_op *op) {
   if (op->shape.text) return op->shape.text;
   if (og_is(op, "pointwise") && tensors_of(op) > 1)
-    return "the tensors broadcast to one shape, which the result has";
-  if (og_is(op, "pointwise")) return og_format("any; the result has %s's", op->params[0].name);
-  if (op->made_count == 1) {
-    og_result r = og_result_parse(op, &op->made[0]);
+    return "the tensors broadcast to the shape of the result";
+  if (og_is(op, "pointwise"))
+    return og_format("any; the result has the shape of %s", op->params[0].name);
+  if (op->result_field_count == 1) {
+    og_result r = og_result_parse(op, &op->result_fields[0]);
     return shape_in_words(op, &r);
   }
   if (!og_is(op, "reduce")) return NULL;
-  if (og_param_find(op, "dim") < 0) return "any; the result has no dimensions";
-  return "any; the result lacks the dimensions dim, or has size 1 there with keepdim";
+  if (og_param_find(op, "dim") < 0) return "any; the result is 0-dim";
+  return "any; the result omits the dimensions dim, or keeps them with size 1 if keepdim";
 }
 
-// What the result's dtype is, by the words after the kind.
+// Describes the dtype of the result by the words after the kind.
 static const char *result_dtype(const og_op *op) {
   if (og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult)) return "bool results";
   if (og_has(op, OG_W_longresult)) return "int64 results";
-  if (og_has(op, OG_W_float)) return "integers become the default float";
-  if (og_has(op, OG_W_whole)) return "bool becomes int64";
-  if (og_has(op, OG_W_sum)) return "integers and bool become int64";
-  if (og_has(op, OG_W_promote) && op->param_count > 1) return "promoted to one dtype";
+  if (og_has(op, OG_W_float)) return "integers are converted to the default float dtype";
+  if (og_has(op, OG_W_whole)) return "bool is converted to int64";
+  if (og_has(op, OG_W_sum)) return "integers and bool are converted to int64";
+  if (og_has(op, OG_W_promote) && op->param_count > 1) return "promoted to a common dtype";
   return NULL;
 }
 
-// The dtypes that alone are taken, or NULL: all. Bool that becomes int64 is no other dtype.
+// Returns the supported dtypes, or NULL for all. Bool converted to int64 counts as supported.
 static const char *limit_of(const og_op *op) {
   bool all = !op->dtypes.text || !strcmp(op->dtypes.text, "all") || og_has(op, OG_W_whole);
   return all ? NULL : op->dtypes.text;
 }
 
-// What is taken, where the entry does not say.
+// Describes the supported dtypes of an entry without `dtypes`.
 static const char *taken_dtypes(const og_op *op) {
   bool tensor = tensors_of(op) > 0;
-  if (og_is(op, "composite") && !og_has(op, OG_W_factory)) return "those of the ops that it calls";
+  if (og_is(op, "composite") && !og_has(op, OG_W_factory)) return "those of the ops it calls";
   if (tensor && !og_has(op, OG_W_factory)) return "all";
   if (og_param_find(op, "dtype") < 0) return NULL;
-  return tensor ? "as dtype says, or self's" : "as dtype says, or a default one";
+  return tensor ? "dtype, by default that of self" : "dtype, or a default";
 }
 static const char *dtypes_of(const og_op *op) {
-  static const char *const sets[][2] = {{"numeric", "all but bool"},
+  static const char *const sets[][2] = {{"numeric", "all except bool"},
                                         {"float", "floating point"},
                                         {"integral", "bool and integers"},
                                         {"integral unsigned", "bool and integers"},
@@ -87,26 +89,26 @@ static const char *dtypes_of(const og_op *op) {
   return result ? og_format("%s; %s", set, result) : set;
 }
 
-// What is refused because of the kind.
+// Describes the errors common to ops of the kind.
 static const char *errors_of(const og_op *op) {
   if (op->errors.text) return op->errors.text;
   if (og_is(op, "pointwise") && tensors_of(op) > 1)
     return "RuntimeError if the shapes do not broadcast";
   if (!og_is(op, "reduce")) return NULL;
   if (og_param_find(op, "dim") < 0)
-    return og_is_nonempty(op) ? "RuntimeError if there are no elements" : NULL;
+    return og_is_nonempty(op) ? "RuntimeError if self is empty" : NULL;
   return og_is_nonempty(op) ? "IndexError if a dim is out of range or of size 0"
                             : "IndexError if a dim is out of range";
 }
 
-// What is refused because of the dtype.
+// Describes the error for unsupported dtypes.
 static const char *dtype_errors(const og_op *op) {
   if (!limit_of(op) || og_is(op, "composite")) return NULL;
-  bool numeric = !strcmp(limit_of(op), "numeric");  // all but bool
+  bool numeric = !strcmp(limit_of(op), "numeric");  // all except bool
   for (int i = 0; i < op->refusal_count; i++) {
-    const char *what = op->refusals[i].text;
-    bool meant = !strncmp(what, "dtype ", 6) || (numeric && !strncmp(what, "bool ", 5));
-    if (meant && strstr(what, ": RUNTIME \"")) return "RuntimeError for other dtypes";
+    const char *refusal = op->refusals[i].text;
+    bool for_dtype = !strncmp(refusal, "dtype ", 6) || (numeric && !strncmp(refusal, "bool ", 5));
+    if (for_dtype && strstr(refusal, ": RUNTIME \"")) return "RuntimeError for other dtypes";
   }
   return "NotImplementedError for other dtypes";
 }
@@ -125,9 +127,9 @@ og_remarks og_remarks_of(const og_op *op, bool in_c) {
 }
 
 // ---- examples
-const char *og_told_example(const og_field *f) {
+const char *og_example_lines(const og_field *f) {
   const char *arrow = strstr(f->text, " -> ");
-  if (!arrow) og_die(f->place, "expected `example EXPRESSION -> TEXT`");
+  if (!arrow) og_die(f->location, "expected `example EXPRESSION -> TEXT`");
   return og_format("\n    >>> %s\n    %s", og_trimmed(f->text, arrow), og_skip(arrow + 4));
 }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the device kernels of pointwise ops and folds, and the host's table of them.
 //
-// An op becomes one function a dtype, `add_f32`, in one of a few modules, so that they compile side
-// by side; a fold three, for its rows, its columns and the joining of parts. The expressions are
-// those of the CPU's kernels; what they call is in backends/cuda/kernels/math.cuh.
+// A pointwise op becomes one function per dtype, e.g. `add_f32`; a fold three: rows, columns and
+// the combination of partial results. Functions are distributed over several modules, which compile
+// in parallel. The expressions are those of the CPU kernels; their functions are in
+// backends/cuda/kernels/math.cuh.
 #include "opgen/opgen.h"
 
 enum { MODULES = 8 };  // Makefile: CUDAGEN
-static bool gives_bool(const og_op *op) {
+static bool returns_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
-// Of complex numbers an op may give real ones: a length, an angle.
-static bool gives_parts(const og_op *op, const og_stamp *s) {
+// True if the op maps complex numbers to real ones, e.g. abs or angle.
+static bool returns_parts(const og_op *op, const og_stamp *s) {
   return s->kind == 'c' && og_has(op, OG_W_realresult);
 }
 static bool is_pointwise(const og_op *op) { return og_is(op, "pointwise") && op->expr.text; }
@@ -20,11 +21,11 @@ static bool is_fold(const og_op *op) { return og_has_kernel(op) && !is_pointwise
 
 // ---- pointwise
 
-// The place of a number parameter among the op's numbers.
+// Returns the index of a parameter among the op's numbers.
 static int number_at(const og_op *op, int param) {
   int n = 0;
   for (int i = 0; i < param; i++) n += !og_is_tensor(&op->params[i]);
-  if (n >= 8) og_die(op->place, "%s has too many numbers for a device kernel", op->name);
+  if (n >= 8) og_die(op->location, "%s has too many numbers for a device kernel", op->name);
   return n;
 }
 
@@ -61,7 +62,7 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
     }
     tensor++;
   }
-  bool bools = gives_bool(op), parts = gives_parts(op, s);
+  bool bools = returns_bool(op), parts = returns_parts(op, s);
   const char *storage = bools ? "k_bool" : parts ? s->number : s->storage;
   const char *cast = bools   ? "(bool)"
                      : parts ? og_format("k_real_%s", s->math)
@@ -71,15 +72,15 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
 }
 
 static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->number, NULL, false);
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.location, s->math, s->number, NULL, false);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(K_LOOP)\n    %s_%s(const "
           "__grid_constant__ k_loop p) {\n  k_wait();\n",
           op->name, s->suffix);
   if (strstr(e.text, "(l, ")) fprintf(to, "  const k_where *l = &p.where;\n");
   write_locals(to, op, s, &e);
-  if (e.asks) {
-    og_expr yes = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->number, NULL, true);
+  if (e.has_test) {
+    og_expr yes = og_rewrite(op, op->expr.text, op->expr.location, s->math, s->number, NULL, true);
     fprintf(to, "  if (p.truth) {\n  ");
     write_each(to, op, s, &yes);
     fprintf(to, "    return;\n  }\n");
@@ -89,15 +90,15 @@ static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
 }
 
 static void write_pointwise_row(FILE *to, const og_op *op, int module) {
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, "f32", "float", NULL, false);
-  unsigned bools = gives_bool(op) ? 1 : 0;
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, false);
+  unsigned bools = returns_bool(op) ? 1 : 0;
   int tensor = op->result_count, numbers = 0, count;
   const char *list = "";
   for (int i = 0; i < op->param_count; i++) {
     if (op->params[i].type == OG_TENSOR) {
       bools |= (op->mask_params >> i & 1u) << tensor++;
     } else {
-      // Texts are asked about by is() alone.
+      // Texts are read only by is().
       list = og_format("%s%d, ", list, op->params[i].type == OG_TEXT ? -1 : i);
       numbers++;
     }
@@ -109,7 +110,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
           "      .parts = %d, .number_count = %d, .numbers = {%s},\n",
           op->name, module, tensor, bools, og_has(op, OG_W_realresult), numbers,
           *list ? list : "0");
-  if (e.asks)
+  if (e.has_test)
     fprintf(to, "      .test_param = %d, .test_text = %s,\n", e.test_param, og_quote(e.test_text));
   fprintf(to, "      .functions = {\n");
   const og_stamp *stamps = og_stamps(&count);
@@ -120,7 +121,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
 }
 
-// ---- folds: elements of a type, added up in it, and those sums in a wider one
+// ---- folds: accumulated in the element type, partial results in a wider type
 
 typedef struct fold_stamp {
   const char *suffix, *c, *wide, *wide_c;
@@ -137,16 +138,16 @@ static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s
   static const char *const names[] = {"a", "b", "n", NULL};
   const char *c = wide ? s->wide_c : s->c, *suffix = wide ? s->wide : s->suffix;
   const char *number = og_stamp_of(suffix)->number;
-  og_expr e = og_rewrite(op, text, op->fold.place, suffix, number, names, false);
-  if (e.used) og_die(op->fold.place, "fold of %s mentions a parameter", op->name);
+  og_expr e = og_rewrite(op, text, op->fold.location, suffix, number, names, false);
+  if (e.used) og_die(op->fold.location, "fold of %s mentions a parameter", op->name);
   fprintf(to, "  static __device__ __forceinline__ %s %s(%s) { return (%s)(%s); }\n", c, name,
           arguments, c, e.text);
 }
 
-// Of complex numbers only the truth is looked at where the result is one, or a count.
+// Folds to bool or a count only test complex numbers for nonzero.
 static bool fold_has(const og_op *op, int stamp_at) {
   const og_stamp *s = og_stamp_of(fold_stamps[stamp_at].suffix);
-  bool truth = is_complex(s) && (gives_bool(op) || og_has(op, OG_W_longresult));
+  bool truth = is_complex(s) && (returns_bool(op) || og_has(op, OG_W_longresult));
   return !truth && og_in_set(op, s);
 }
 

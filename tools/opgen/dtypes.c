@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes of include/phlox/tables/dtypes.h, as the generator sees them: what kernels are stamped
-// out for, the sets that entries name, and the conversions between all pairs of dtypes on the CPU.
+// The dtypes of include/phlox/tables/dtypes.h: stamps stamped
+// out for, the sets named by entries, and the CPU's
+// conversions between all pairs of dtypes.
 #include "opgen/opgen.h"
 
 #include "phlox/dtype.h"
@@ -20,7 +21,7 @@ static const row rows[] = {
    {__VA_ARGS__}},
     PX_DTYPE_COMPUTED_MAP(XX)
 #undef XX
-// Of complex numbers, which have a type of their own in each language.
+// Complex dtypes; each language has its own type.
 #define XX(NAME, SUFFIX, CELL, PART, ALIAS, ...) \
   {{.suffix = #SUFFIX, \
     .storage = "k_" #SUFFIX, \
@@ -41,7 +42,7 @@ const og_stamp *og_stamps(int *count) {
   for (int i = 0; i < ROWS && !stamps[i].suffix; i++) {
     stamps[i] = rows[i].stamp;
     stamps[i].kind = rows[i].info.kind, stamps[i].bytes = rows[i].info.size;
-    bool narrow = stamps[i].kind == 'f' && stamps[i].bytes < 4;  // computed with as float
+    bool narrow = stamps[i].kind == 'f' && stamps[i].bytes < 4;  // computes in float
     stamps[i].math = narrow ? "f32" : stamps[i].suffix;
     if (!stamps[i].number) stamps[i].number = stamps[i].c;
   }
@@ -66,8 +67,8 @@ typedef struct set {
 } set;
 typedef struct choice {
   const set *set;
-  bool wide;     // and uint16 to uint64, which are computed with as int64
-  bool complex;  // and complex numbers
+  bool wide;     // and uint16 to uint64, computed in int64
+  bool complex;  // and complex dtypes
 } choice;
 static const px_dtype_info all[] = {
 #define XX(name_, suffix_, cell, number, alias_, ...) {__VA_ARGS__},
@@ -92,7 +93,7 @@ static choice choice_of(const og_op *op) {
   for (size_t i = 0; i < sizeof sets / sizeof *sets && (complex || !*more); i++)
     if (!strcmp(og_copy(name, (size_t)(end - name)), sets[i].name))
       return (choice){&sets[i], wide, complex};
-  og_die(op->dtypes.place, "unknown dtypes '%s' of %s", name, op->name);
+  og_die(op->dtypes.location, "unknown dtypes '%s' of %s", name, op->name);
 }
 
 bool og_in_set(const og_op *op, const og_stamp *s) {
@@ -116,8 +117,8 @@ unsigned og_dtype_mask(const og_op *op) {
   return mask;
 }
 
-// ---- conversions: PAIR of backends/cpu/convert/convert_pairs.c for each two dtypes, and their
-// table. What stays what it is is copied, but for bools: of them any byte but 0 becomes 1.
+// ---- conversions: PAIR of backends/cpu/convert/convert_pairs.c for each pair of dtypes, and their
+// table. Equal dtypes are copied, except bool: any nonzero byte becomes 1.
 
 static bool is_pair(int a, int b) { return a != b || a == PX_BOOL; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the tables: lines into entries and their fields, and the parameters of a schema line. What
-// an entry of each sort has is in `sorts`; what its fields mean, the file of the sort knows (ops:
-// parse.c, layers: layer.c).
+// Reads the tables: splits lines into entries and fields, and parses the parameters of schema
+// lines. `sorts` lists the fields of each sort of entry. Fields are interpreted by parse.c (ops),
+// layer.c (layers), optim.c and schedule.c.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -42,8 +42,8 @@ char *og_trimmed(const char *from, const char *to) {
 
 // ---- parameters
 
-// The end of a parameter's text: a comma or parenthesis outside of brackets and quotes.
-static const char *param_end(const char *at, og_place place) {
+// Returns the end of a parameter: a comma or parenthesis outside brackets and quotes.
+static const char *param_end(const char *at, og_location location) {
   int depth = 0;
   bool quoted = false;
   for (; *at; at++) {
@@ -56,14 +56,14 @@ static const char *param_end(const char *at, og_place place) {
     }
     if (depth == 0 && (*at == ',' || *at == ')')) return at;
   }
-  og_die(place, "the schema has no closing parenthesis");
+  og_die(location, "the schema has no closing parenthesis");
 }
 
-static void parse_type(og_param *p, char *text, og_place at) {
+static void parse_type(og_param *p, char *text, og_location at) {
   size_t n = strlen(text);
   if (n && text[n - 1] == '?') p->optional = true, text[--n] = 0;
   if (!strncmp(text, "str|", 4)) p->worded = true, text += 4;
-  char *digits = strchr(text, '[');  // int[2] is int[], and its size is kept
+  char *digits = strchr(text, '[');  // int[2] is int[] with a size
   if (digits && isdigit((unsigned char)digits[1])) {
     p->size = atoi(digits + 1);
     strcpy(digits, "[]");
@@ -76,7 +76,7 @@ static void parse_type(og_param *p, char *text, og_place at) {
   og_die(at, "unknown type '%s'", text);
 }
 
-static og_param parse_param(char *text, og_place at) {
+static og_param parse_param(char *text, og_location at) {
   og_param p = {0};
   char *space = strchr(text, ' ');
   if (!space) og_die(at, "parameter '%s' has no name", text);
@@ -105,21 +105,21 @@ const char *og_option_type(const og_param *p) {
   return p->optional ? og_format("%s | None", type) : type;
 }
 
-const char *og_read_params(const char *at, og_place place, const char *owner, og_param *params,
-                           int *count) {
+const char *og_read_params(const char *at, og_location location, const char *owner,
+                           og_param *params, int *count) {
   bool keyword = false;
   at = og_skip(at);
   while (*at != ')') {
-    const char *end = param_end(at, place);
+    const char *end = param_end(at, location);
     char *text = og_trimmed(at, end);
     if (!strcmp(text, "*")) {
       keyword = true;
     } else {
-      if (*count == OG_MAX_PARAMS) og_die(place, "%s has too many parameters", owner);
-      og_param p = parse_param(text, place);
+      if (*count == OG_MAX_PARAMS) og_die(location, "%s has too many parameters", owner);
+      og_param p = parse_param(text, location);
       p.keyword = keyword;
       if (og_param_named(params, *count, p.name) >= 0)
-        og_die(place, "parameter '%s' is given twice", p.name);
+        og_die(location, "parameter '%s' is given twice", p.name);
       params[(*count)++] = p;
     }
     at = *end == ',' ? og_skip(end + 1) : end;
@@ -129,18 +129,21 @@ const char *og_read_params(const char *at, og_place place, const char *owner, og
 
 // ---- entries other than ops
 
-// The fields of each sort of entry: `!` must be there, `*` may come several times.
+// Fields of each sort of entry. `!`: required; `*`: may be repeated.
 static const struct {
   const char *sort, *fields;
 } sorts[] = {
     {"layer",
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
-     "buffer* child* init method* named passing callable typed owned forward pair run sized repr "
+     "buffer* child* init method* tuple_name init_only callable strict input_sized forward "
+     "forward_pair "
+     "run "
+     "run_sized repr "
      "shape sample* example note doc!"},
     {"optimizer",
-     "extends order argument* pair* check* state* scalar* number* next* let* set* sample* paper! "
+     "extends order argument* tuple* check* state* scalar* number* next* let* set* sample* paper! "
      "note doc!"},
-    {"loop", "argument* pair* check* sample! example! paper! doc!"},
+    {"loop", "argument* tuple* check* sample! example! paper! doc!"},
     {"schedule", "argument* check* words* next at run first prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
@@ -150,7 +153,7 @@ static const char *fields_of(const char *sort) {
   return NULL;
 }
 
-// The i-th field of a sort, NULL past the end, and its mark, 0 for none.
+// Returns the i-th field of a sort, or NULL past the end, and its mark, 0 for none.
 static char *listed(const char *sort, int i, char *mark) {
   const char *at = fields_of(sort), *end = og_word_end(at);
   for (; *at && i > 0; i--) {
@@ -173,12 +176,12 @@ const og_field *og_entry_field(const og_entry *e, const char *name) {
   return og_entry_next(e, name, NULL);
 }
 
-static og_entry *entry_begin(const char *sort, const char *text, og_place at) {
+static og_entry *entry_begin(const char *sort, const char *text, og_location at) {
   og_entry *e = calloc(1, sizeof *e);
   if (!e) exit(1);
   const char *name = og_skip(text + strlen(sort)), *end = og_word_end(name);
   if (end == name || *end != '(') og_die(at, "expected `%s NAME(PARAMETERS)`", sort);
-  e->sort = sort, e->place = at;
+  e->sort = sort, e->location = at;
   e->name = og_copy(name, (size_t)(end - name));
   e->schema = og_trimmed(name, name + strlen(name));
   const char *rest = og_skip(og_read_params(end + 1, at, e->name, e->params, &e->param_count));
@@ -187,7 +190,7 @@ static og_entry *entry_begin(const char *sort, const char *text, og_place at) {
   return og.entries[og.entry_count++] = e;
 }
 
-static void entry_field(og_entry *e, const char *line, og_place at) {
+static void entry_field(og_entry *e, const char *line, og_location at) {
   const char *end = og_word_end(line), *known = NULL;
   og_field f = {og_trimmed(end, end + strlen(end)), at, og_copy(line, (size_t)(end - line))};
   char mark = 0;
@@ -196,13 +199,14 @@ static void entry_field(og_entry *e, const char *line, og_place at) {
   if (!*f.text) og_die(at, "field '%s' of %s is empty", f.name, e->name);
   const og_field *first = og_entry_field(e, f.name);
   if (first && mark != '*')
-    og_die(at, "%s of %s is already given at line %d", f.name, e->name, first->place.line);
+    og_die(at, "%s of %s is already given at line %d", f.name, e->name, first->location.line);
   if (e->field_count == OG_MAX_FIELDS) og_die(at, "too many fields of %s", e->name);
   e->fields[e->field_count++] = f;
 }
 
-// Whether two fields say the same sort of thing; what an argument or a name is, of the same one.
-static bool says_too(const og_field *a, const og_field *b) {
+// True if field a overrides field b: same field name and, for `argument`, `let` and `fixed`, the
+// same first word.
+static bool overrides(const og_field *a, const og_field *b) {
   size_t word = (size_t)(og_word_end(a->text) - a->text);
   if (strcmp(a->name, b->name)) return false;
   if (strcmp(a->name, "argument") && strcmp(a->name, "let") && strcmp(a->name, "fixed"))
@@ -210,42 +214,42 @@ static bool says_too(const og_field *a, const og_field *b) {
   return !strncmp(a->text, b->text, word) && og_word_end(b->text) == b->text + word;
 }
 
-// `like NAME`: what this entry does not say itself is as in that one.
-static void take_from(og_entry *e, const og_entry *other) {
+// Implements `like NAME`: adds the fields of the other entry not overridden in this one.
+static void inherit(og_entry *e, const og_entry *other) {
   int own = e->field_count;
   for (int i = 0; i < other->field_count; i++) {
-    bool said = !strcmp(other->fields[i].name, "like");
-    for (int k = 0; k < own; k++) said |= says_too(&e->fields[k], &other->fields[i]);
-    if (said) continue;
-    if (e->field_count == OG_MAX_FIELDS) og_die(e->place, "too many fields of %s", e->name);
+    bool overridden = !strcmp(other->fields[i].name, "like");
+    for (int k = 0; k < own; k++) overridden |= overrides(&e->fields[k], &other->fields[i]);
+    if (overridden) continue;
+    if (e->field_count == OG_MAX_FIELDS) og_die(e->location, "too many fields of %s", e->name);
     e->fields[e->field_count++] = other->fields[i];
   }
 }
 
-static void take_alike(og_entry *e, int first) {
+static void inherit_like(og_entry *e, int first) {
   const og_field *like = og_entry_field(e, "like");
   for (int i = first; like && i < og.entry_count; i++)
     if (og.entries[i] != e && !strcmp(og.entries[i]->name, like->text)) {
-      take_from(e, og.entries[i]);
+      inherit(e, og.entries[i]);
       return;
     }
-  if (like) og_die(like->place, "no entry '%s' in this file for %s", like->text, e->name);
+  if (like) og_die(like->location, "no entry '%s' in this file for %s", like->text, e->name);
 }
 
 static void entry_end(const og_entry *e) {
   char mark, *name;
   for (int i = 0; (name = listed(e->sort, i, &mark)); i++)
     if (mark == '!' && !og_entry_field(e, name))
-      og_die(e->place, "%s %s has no %s", e->sort, e->name, name);
+      og_die(e->location, "%s %s has no %s", e->sort, e->name, name);
 }
 
 // ---- lines
 
 typedef struct reader {
-  og_op *op;        // the entry that is being read: an op,
-  og_entry *entry;  // or another sort
-  char *field;      // the field being read; lines that are indented deeper go on with it
-  og_place field_at;
+  og_op *op;        // the current entry: an op,
+  og_entry *entry;  // or an entry of another sort
+  char *field;      // the current field; more deeply indented lines continue it
+  og_location field_at;
   int field_indent;
 } reader;
 
@@ -260,14 +264,14 @@ static const char *sort_of(const char *line) {
 }
 
 // "NAME TEXT"
-static og_field argument_line(const char *text, og_place at) {
+static og_field argument_line(const char *text, og_location at) {
   const char *end = og_word_end(text);
   if (end == text || !*og_skip(end)) og_die(at, "expected `argument NAME TEXT`");
   return (og_field){og_skip(end), at, og_copy(text, (size_t)(end - text))};
 }
 
-// Whether two tables are in one folder: what is said for all entries is said for those.
-static bool neighbours(const char *a, const char *b) {
+// True if two tables are in the same folder: shared `argument` lines apply to one folder.
+static bool same_folder(const char *a, const char *b) {
   const char *end = strrchr(a, '/'), *other = strrchr(b, '/');
   size_t n = end ? (size_t)(end - a) : 0, m = other ? (size_t)(other - b) : 0;
   return n == m && !strncmp(a, b, n);
@@ -275,14 +279,14 @@ static bool neighbours(const char *a, const char *b) {
 
 const char *og_argument_text(const og_entry *e, const char *name) {
   for (const og_field *f = NULL; (f = og_entry_next(e, "argument", f));) {
-    og_field own = argument_line(f->text, f->place);
+    og_field own = argument_line(f->text, f->location);
     if (!strcmp(own.name, name)) return own.text;
   }
   for (int i = 0; i < og.argument_count; i++)
     if (!strcmp(og.arguments[i].name, name) &&
-        neighbours(og.arguments[i].place.file, e->place.file))
+        same_folder(og.arguments[i].location.file, e->location.file))
       return og.arguments[i].text;
-  og_die(e->place, "nothing says what the argument '%s' of %s is", name, e->name);
+  og_die(e->location, "no description of argument '%s' of %s", name, e->name);
 }
 
 static void begin_entry(reader *r) {
@@ -298,7 +302,7 @@ static void begin_entry(reader *r) {
     return;
   }
   og_op *op = og_op_begin(sort, r->field, r->field_at);
-  if (!strcmp(sort, "op")) r->op = op;  // the others have no fields
+  if (!strcmp(sort, "op")) r->op = op;  // kernels and helpers have no fields
 }
 
 static void end_field(reader *r) {
@@ -312,7 +316,7 @@ static void end_field(reader *r) {
   r->field = NULL;
 }
 
-static void take_line(reader *r, char *line, og_place at) {
+static void take_line(reader *r, char *line, og_location at) {
   int indent = (int)(og_skip(line) - line);
   char *text = og_trimmed(line, line + strlen(line));
   if (!*text || *text == '#') return;
@@ -339,10 +343,10 @@ void og_read(const char *path) {
   }
   reader r = {0};
   char *line = NULL;
-  size_t room = 0;
-  og_place at = {path, 0};
+  size_t capacity = 0;
+  og_location at = {path, 0};
   int first_op = og.count, first_entry = og.entry_count;
-  while (getline(&line, &room, file) >= 0) {
+  while (getline(&line, &capacity, file) >= 0) {
     at.line++;
     line[strcspn(line, "\r\n")] = 0;
     take_line(&r, og_copy(line, strlen(line)), at);
@@ -350,6 +354,6 @@ void og_read(const char *path) {
   end_field(&r);
   fclose(file);
   for (int i = first_op; i < og.count; i++) og_op_end(og.ops[i]);
-  for (int i = first_entry; i < og.entry_count; i++) take_alike(og.entries[i], first_entry);
+  for (int i = first_entry; i < og.entry_count; i++) inherit_like(og.entries[i], first_entry);
   for (int i = first_entry; i < og.entry_count; i++) entry_end(og.entries[i]);
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas and conditions: text to tree, and what a tree saves of the call. Writing them as C is
-// backward.c's.
+// Parses formulas and conditions into trees, and computes the saved tensors of gradients.
+// backward.c writes the trees as C.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
 
 typedef struct lexer {
   const char *text, *at;
-  og_place place;
+  og_location location;
 } lexer;
 
 static og_node *new_node(lexer *l, og_node_kind kind, const char *text) {
   og_node *n = calloc(1, sizeof *n);
   if (!n) exit(1);
-  n->kind = kind, n->text = text, n->place = l->place;
+  n->kind = kind, n->text = text, n->location = l->location;
   return n;
 }
 static char peek(lexer *l) {
@@ -26,10 +26,12 @@ static bool take(lexer *l, char c) {
   return true;
 }
 static void want(lexer *l, char c) {
-  if (!take(l, c)) og_die(l->place, "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
+  if (!take(l, c))
+    og_die(l->location, "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
 }
 static void add_item(lexer *l, og_node *to, const char *key, og_node *item) {
-  if (to->count == OG_MAX_PARAMS) og_die(l->place, "too many arguments in formula `%s`", l->text);
+  if (to->count == OG_MAX_PARAMS)
+    og_die(l->location, "too many arguments in formula `%s`", l->text);
   to->keys[to->count] = key;
   to->items[to->count++] = item;
 }
@@ -41,11 +43,11 @@ static char *take_word(lexer *l) {
   const char *from = l->at;
   while (isalnum((unsigned char)*l->at) || *l->at == '_') l->at++;
   if (l->at == from)
-    og_die(l->place, "expected a name before '%s' in formula `%s`", l->at, l->text);
+    og_die(l->location, "expected a name before '%s' in formula `%s`", l->at, l->text);
   return og_copy(from, (size_t)(l->at - from));
 }
 
-// A keyword before an argument: `dim=`; NULL if there is none.
+// Consumes a keyword before an argument, e.g. `dim=`, and returns it; NULL if there is none.
 static const char *take_key(lexer *l) {
   const char *from = (peek(l), l->at), *at = from;
   while (isalnum((unsigned char)*at) || *at == '_') at++;
@@ -80,19 +82,19 @@ static og_node *parse_word(lexer *l) {
   if (!strcmp(word, "True") || !strcmp(word, "False") || !strcmp(word, "None"))
     return new_node(l, OG_CONSTANT, word);
   if (peek(l) != '(') return new_node(l, OG_NAME, word);
-  static const char *const shapes[] = {"sizes",  "numel",  "dtype", "ndim",
-                                       "turned", "format", "number"};
+  static const char *const shapes[] = {"sizes",         "numel",  "dtype", "ndim",
+                                       "is_transposed", "format", "number"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
       if (n->count != 1 || n->items[0]->kind != OG_NAME)
-        og_die(l->place, "%s() wants one name in formula `%s`", word, l->text);
+        og_die(l->location, "%s() takes one name in formula `%s`", word, l->text);
       return n;
     }
   return parse_arguments(l, new_node(l, OG_CALL, word));
 }
 
-// [a, b]; *a stands for all the numbers of a.
+// `[a, b]`; `*a` spreads the elements of a.
 static og_node *parse_list(lexer *l) {
   og_node *n = new_node(l, OG_LIST, "");
   while (peek(l) != ']') {
@@ -132,8 +134,8 @@ static og_node *parse_atom(lexer *l) {
   return isdigit((unsigned char)c) || c == '.' ? parse_number(l) : parse_word(l);
 }
 
-// The operator of `words` that comes next, which is passed; NULL if it is none of them. A longer
-// one stands before its beginning.
+// Consumes the next operator if it is in `words` and returns it, else NULL. Longer operators
+// precede their prefixes in `words`.
 static const char *take_operator(lexer *l, const char *const *words) {
   peek(l);
   for (; *words; words++) {
@@ -174,7 +176,7 @@ static og_node *parse_sum(lexer *l) {
   return parse_chain(l, OG_BINARY, words, parse_product);
 }
 
-// a <= b < c is a <= b and b < c.
+// `a <= b < c` is `a <= b and b < c`.
 static og_node *parse_comparison(lexer *l) {
   static const char *const words[] = {"<=", ">=", "==", "!=", "<", ">", "is not", "is", NULL};
   og_node *left = parse_sum(l), *all = NULL;
@@ -201,14 +203,15 @@ static og_node *parse_or(lexer *l) {
   return parse_chain(l, OG_LOGIC, words, parse_and);
 }
 
-// a if condition else b; where `condition` is given, `a if condition` as well.
+// Parses `a if condition else b`; with `condition` also `a if condition`.
 static og_node *parse_choice_or(lexer *l, og_node **condition) {
   static const char *const then[] = {"if", NULL}, *const otherwise[] = {"else", NULL};
   og_node *value = parse_or(l);
   if (!take_operator(l, then)) return value;
   og_node *test = parse_or(l);
   if (!take_operator(l, otherwise)) {
-    if (!condition) og_die(l->place, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
+    if (!condition)
+      og_die(l->location, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
     *condition = test;
     return value;
   }
@@ -218,16 +221,16 @@ static og_node *parse_choice_or(lexer *l, og_node **condition) {
 }
 static og_node *parse_choice(lexer *l) { return parse_choice_or(l, NULL); }
 
-og_node *og_formula_if(const char *text, og_place at, og_node **condition) {
+og_node *og_formula_if(const char *text, og_location at, og_node **condition) {
   lexer l = {text, text, at};
   og_node *root = parse_choice_or(&l, condition);
   if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
   return root;
 }
 
-og_node *og_formula(const char *text, og_place at) { return og_formula_if(text, at, NULL); }
+og_node *og_formula(const char *text, og_location at) { return og_formula_if(text, at, NULL); }
 
-// ---- what a formula saves
+// ---- saved tensors
 
 static int grad_index(const og_op *op, const char *name) {
   if (!strcmp(name, "grad")) return 0;
@@ -244,20 +247,20 @@ static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
   }
   if (!body && grad_index(op, n->text) >= 0) return;
   i = og_result_find(op, n->text);
-  if (i < 0 || body) og_die(n->place, "unknown name '%s' in formula of %s", n->text, op->name);
+  if (i < 0 || body) og_die(n->location, "unknown name '%s' in formula of %s", n->text, op->name);
   op->save_result_mask |= 1u << i;
 }
 
 static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
   if (n->kind == OG_HELPER && !og_helper(n->text))
-    og_die(n->place, "unknown helper '%s' in formula of %s", n->text, op->name);
+    og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
   if (n->kind == OG_CALL && !og_find(n->text))
-    og_die(n->place, "unknown op '%s' in formula of %s", n->text, op->name);
+    og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++) walk(op, n->items[i], n->kind == OG_SHAPE, body);
 }
 
-// Names of a list field: `masks condition`, `saves self result`.
+// Analyses the names of a list field: `masks condition`, `saves self result`.
 static void analyse_names(og_op *op, const og_field *field, bool saves) {
   if (!field->text) return;
   char *names = strdup(field->text);
@@ -267,11 +270,11 @@ static void analyse_names(og_op *op, const og_field *field, bool saves) {
     if (i >= 0 && !saves) op->mask_params |= 1u << i;
     if (i < 0 && saves && r >= 0) op->save_result_mask |= 1u << r;
     if (i < 0 && (r < 0 || !saves) && !(saves && !strcmp(name, "none")))
-      og_die(field->place, "unknown name '%s' in a list of %s", name, op->name);
+      og_die(field->location, "unknown name '%s' in a list of %s", name, op->name);
   }
 }
 
-// Whether a list field has a name.
+// True if a list field contains a name.
 static bool named(const og_field *field, const char *name) {
   bool found = false;
   char *names = strdup(field->text ? field->text : "");
@@ -280,7 +283,7 @@ static bool named(const og_field *field, const char *name) {
   return found;
 }
 
-// `grad * = FN`: every tensor may get a gradient; what FN reads is in `saves`, else it is all.
+// `grad * = FN`: every tensor may get a gradient. FN reads the names in `saves`, by default all.
 static void analyse_whole(og_op *op) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS) {
@@ -295,7 +298,8 @@ static void analyse_whole(og_op *op) {
   }
 }
 
-// What one formula reads of the call: parameters in the low 16 bits, results in the high ones.
+// Returns the mask of values read by a formula: parameters in the low 16 bits, results in the high
+// ones.
 static unsigned reads(const og_op *op, const og_node *n) {
   unsigned mask = 0;
   if (n->kind == OG_SHAPE) return 0;
@@ -312,20 +316,20 @@ static unsigned reads(const og_op *op, const og_node *n) {
 void og_analyse(og_op *op) {
   analyse_names(op, &op->masks, false);
   if (op->body.text)
-    walk(op, op->body_node = og_formula(op->body.text, op->body.place), false, true);
+    walk(op, op->body_node = og_formula(op->body.text, op->body.location), false, true);
   if (op->complex.text)
-    walk(op, op->complex_node = og_formula(op->complex.text, op->complex.place), false, true);
+    walk(op, op->complex_node = og_formula(op->complex.text, op->complex.location), false, true);
   if (op->of_unsigned.text && !op->complex.text)
-    walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.place), false,
+    walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.location), false,
          true);
   op->save_mask = op->shape_mask = 0;
   if (op->grad_all.text) analyse_whole(op);
   for (int i = 0; i < op->param_count; i++) {
     if (!op->grads[i].text) continue;
     if (op->grad_all.text)
-      og_die(op->grads[i].place, "op %s has both `grad *` and `grad %s`", op->name,
+      og_die(op->grads[i].location, "op %s has both `grad *` and `grad %s`", op->name,
              op->params[i].name);
-    op->grad_nodes[i] = og_formula(op->grads[i].text, op->grads[i].place);
+    op->grad_nodes[i] = og_formula(op->grads[i].text, op->grads[i].location);
     walk(op, op->grad_nodes[i], false, false);
     op->grad_mask |= 1u << i;
     op->save_for[i] = reads(op, op->grad_nodes[i]);

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the CPU kernels of pointwise ops and folds: an expression becomes one row function per
-// element type, its calls the functions of backends/cpu/vector/math.h for that type (`exp(x)` is
-// `k_exp_f32(x)`), its numbers numbers of that type.
+// Writes the CPU kernels of pointwise ops and folds. An expression becomes one row function per
+// element type; its function calls become those of backends/cpu/vector/math.h for the type
+// (`exp(x)` is `k_exp_f32(x)`), its literals are cast to the type.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
 
 typedef og_stamp stamp;
 
-// The kernel math library as the tables may name it. `launch`: the function reports faults, and
-// takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
-// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so, of
-// whole numbers too; NEAR_WHOLE: of whole numbers alone; NEAR_REAL: of floats alone, and takes
-// longer than memory does; NEAR_TWICE: so, and of float what is far is done again a block at once,
-// and a shorter form, k_plain_NAME, comes first where the expression is that function of two
-// tensors; NEAR_F64: of double alone as NEAR_REAL, and that of float is BLOCKS_F32; BLOCKS_F32:
-// that of float has so many operations (narrow.h) that one loop must do; PLAIN: it has a shorter
-// form, k_plain_NAME, for blocks that have plain numbers alone; PLAIN_F64: so has that of double.
-// OWN_F64: that of double has a form in AVX-512's own instructions (wide.h); so have PLAIN ones.
+// Functions of the kernel math library available to the tables.
+// `launch`: reports faults and takes the launch as first argument.
+// `blocks`: how rows with the function are written:
+// - BLOCKS, BLOCKS_F64: calls libm (for all floats, for double only) and needs loops in blocks.
+// - NEAR: has a fast path k_near_NAME for floats and integers, valid on a subrange; marks elements
+// outside it.
+// - NEAR_WHOLE: the same for integers only.
+// - NEAR_REAL: the same for floats only; compute-bound, not memory-bound.
+// - NEAR_TWICE: as NEAR_REAL; for float a block with elements outside is recomputed as a whole, and
+// a variant k_plain_NAME is tried first if the expression is this function of two tensors.
+// - NEAR_F64: as NEAR_REAL for double; BLOCKS_F32 for float.
+// - BLOCKS_F32: the float version has so many operations (narrow.h) that it needs a loop of its
+// own.
+// - PLAIN: has a shorter variant k_plain_NAME for blocks of ordinary numbers. PLAIN_F64: for double
+// only.
+// - OWN_F64: the double version has an AVX-512 implementation (wide.h), as those of PLAIN have.
 typedef struct math_row {
   const char *name;
   int count;
@@ -138,7 +144,7 @@ static const math_row *math_find(const char *name) {
   return NULL;
 }
 
-// Whether the expression of an op has a function that reports faults: of whole numbers it may.
+// True if the expression of an op has a function that may report faults for integers.
 bool og_faults(const og_op *op) {
   for (const char *at = op->expr.text; at && *at;) {
     const char *end = og_word_end(at);
@@ -152,44 +158,44 @@ bool og_faults(const og_op *op) {
 // An expression being rewritten for one type.
 typedef struct rewriter {
   const og_op *op;
-  og_place at;
+  og_location at;
   const char *suffix, *c;
-  const char *const *names;  // other names that may occur, NULL at the end
+  const char *const *names;  // other allowed names, NULL-terminated
   const char *out;
-  unsigned used;     // parameters mentioned
-  bool extremes;     // `highest` or `lowest` occurred
-  const char *test;  // the question of is(), for which there is a loop for each answer
-  bool truth;        // the answer
-  int test_param;    // the parameter that is asked about, and the text
+  unsigned used;     // mask of used parameters
+  bool extremes;     // uses `highest` or `lowest`
+  const char *test;  // the condition of is(); one loop is written per answer
+  bool truth;        // the answer assumed
+  int test_param;    // the parameter and the text of is()
   const char *test_text;
-  bool blocks;          // a function of libm occurred
-  bool slow;            // a function of floats occurred that takes longer than memory does
-  bool form;            // the form for wide vectors is written
-  bool calls;           // a function occurred
-  bool near, has_near;  // take fast forms; there is one
-  bool twice;           // what is far is done again a block at once
-  const char *plain;    // the function whose shorter form is the expression's
-  const char *own;      // the one whose form in AVX-512's own instructions is
-  const char *easy;     // the exponent of all powers
+  bool blocks;           // calls libm
+  bool compute_bound;    // has a compute-bound function of floats
+  bool is_wide;          // writes the version for wide vectors
+  bool calls;            // calls a function
+  bool near, has_near;   // use fast paths; there is one
+  bool recompute_block;  // recompute a whole block if an element is outside the fast path
+  const char *plain;     // the function of an expression with a k_plain variant
+  const char *avx512;    // the function of an expression with an AVX-512 implementation
+  const char *easy;      // the constant exponent of all powers
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
 
-// Whether the expression is this function of self.
+// True if the whole expression is f(self).
 static bool is_plain(const math_row *f, const rewriter *w) {
   const char *text = w->op->expr.text;
   return text && !strcmp(text, og_format("%s(self)", f->name));
 }
-// The way of a function with numbers of a type. A fast form that takes longer than memory does
-// would take much room in a long expression.
-static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool whole) {
+// Returns the `blocks` of a function for one element type. A compute-bound fast path is used only
+// if it is the only call, to limit code size.
+static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool is_integer) {
   const char *text = w->op->expr.text, *call = text ? strchr(text, '(') : NULL;
   bool alone = call && !strchr(call + 1, '(');
   switch (f->blocks) {
     case NEAR_WHOLE:
-      return whole ? NEAR : NO_BLOCKS;
+      return is_integer ? NEAR : NO_BLOCKS;
     case NEAR:
-      return real || whole ? NEAR : NO_BLOCKS;
+      return real || is_integer ? NEAR : NO_BLOCKS;
     case NEAR_REAL:
     case NEAR_TWICE:
       return !real ? NO_BLOCKS : alone ? NEAR : BLOCKS;
@@ -207,19 +213,19 @@ static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide,
 }
 static void emit_call(rewriter *w, const math_row *f) {
   bool real = w->suffix[0] == 'f', wide = real && !strcmp(w->suffix, "f64");
-  bool whole = w->suffix[0] == 'u' || w->suffix[0] == 'i';
-  int blocks = blocks_of(f, w, real, wide, whole);
+  bool is_integer = w->suffix[0] == 'u' || w->suffix[0] == 'i';
+  int blocks = blocks_of(f, w, real, wide, is_integer);
   bool near = blocks == NEAR, memory = f->blocks == NEAR || f->blocks == NEAR_WHOLE;
   bool has_own = f->blocks == OWN_F64 || f->blocks == PLAIN || f->blocks == PLAIN_F64;
   if (blocks == PLAIN) w->plain = f->name;
-  if (wide && has_own && is_plain(f, w)) w->own = f->name;
+  if (wide && has_own && is_plain(f, w)) w->avx512 = f->name;
   w->blocks |= near || blocks == PLAIN || (real && blocks == BLOCKS) ||
                (wide && blocks == BLOCKS_F64) || (real && !wide && blocks == BLOCKS_F32);
   w->calls = true;
   w->has_near |= near;
-  w->twice |= near && !wide && f->blocks == NEAR_TWICE;
-  w->slow |= w->own != NULL;
-  w->slow |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
+  w->recompute_block |= near && !wide && f->blocks == NEAR_TWICE;
+  w->compute_bound |= w->avx512 != NULL;
+  w->compute_bound |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
   else if (near && w->near)
@@ -238,7 +244,7 @@ static int count_arguments(const char *at) {
   return -1;
 }
 
-// is(NAME, 'text') and has(NAME): answered before the loop.
+// is(NAME, 'text') and has(NAME) are evaluated before the loop.
 static const char *rewrite_test(rewriter *w, const char *word, const char *at) {
   char name[64], text[64] = "";
   bool is = !strcmp(word, "is");
@@ -271,7 +277,7 @@ static const char *rewrite_word(rewriter *w, const char *at) {
     if (!f) og_die(w->at, "unknown function '%s' in expr of %s", word, w->op->name);
     int count = count_arguments(end);
     if (count != f->count)
-      og_die(w->at, "%s wants %d arguments, not %d, in expr of %s", word, f->count, count,
+      og_die(w->at, "%s takes %d arguments, not %d, in expr of %s", word, f->count, count,
              w->op->name);
     emit_call(w, f);
     return end + 1;
@@ -280,8 +286,8 @@ static const char *rewrite_word(rewriter *w, const char *at) {
   bool extreme = !strcmp(word, "highest") || !strcmp(word, "lowest");
   bool known = i >= 0 || extreme;
   for (const char *const *name = w->names; name && *name; name++) known |= !strcmp(*name, word);
-  if (i < 0 && (!strcmp(word, "inf") || !strcmp(word, "nan") || !strcmp(word, "greatest") ||
-                !strcmp(word, "least"))) {
+  if (i < 0 && (!strcmp(word, "inf") || !strcmp(word, "nan") || !strcmp(word, "max_value") ||
+                !strcmp(word, "min_value"))) {
     emit(w, og_format("K_%s_%s", word, w->suffix));
     return end;
   }
@@ -310,7 +316,7 @@ static const char *rewrite(rewriter *w, const char *text) {
   return w->out;
 }
 
-og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *suffix,
+og_expr og_rewrite(const og_op *op, const char *text, og_location at, const char *suffix,
                    const char *c, const char *const *names, bool truth) {
   rewriter w = {.op = op, .at = at, .suffix = suffix, .c = c, .names = names, .truth = truth};
   const char *out = rewrite(&w, text);
@@ -319,11 +325,11 @@ og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *s
 
 // ---- pointwise
 
-static bool gives_bool(const og_op *op) {
+static bool returns_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
 
-// The declarations of number parameters, and of what is present.
+// Writes the locals of number parameters and of presence tests.
 static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++) {
@@ -347,7 +353,8 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
             s->c, s->suffix, s->suffix);
 }
 
-// The other operand of an expression that is a function of two tensors, which has a short form.
+// Returns the second operand of an expression pow(self, TENSOR), which has a k_plain variant; else
+// NULL.
 static const char *plain_other(const og_op *op) {
   const char *text = op->expr.text;
   for (int i = 1; i < op->param_count; i++)
@@ -356,13 +363,13 @@ static const char *plain_other(const og_op *op) {
       return op->params[i].name;
   return NULL;
 }
-// Blocks with a fast form, and what it is not right for.
+// Writes blocks with a fast path and the recomputation of elements outside its range.
 static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *result,
                        const char *names, const char *near) {
   const char *other = plain_other(w->op);
-  bool own = other && w->form && !strcmp(s->suffix, "f32");
+  bool avx512 = other && w->is_wide && !strcmp(s->suffix, "f32");
   fprintf(to, "    PX__CPU_FAR(%s)\n", s->c);
-  if (own)
+  if (avx512)
     fprintf(to, "    PX__CPU_BUFFERED(%s)\n    PX__CPU_AVX512_FIRST(%s, pow, self, %s)\n", result,
             s->suffix, other);
   else if (other)
@@ -370,9 +377,9 @@ static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *
             result, s->c, s->suffix, other);
   const char *each =
       other ? "if (!plain_) PX__CPU_EACH_LANE" : og_format("PX__CPU_EACH_BUFFERED(%s)", result);
-  if (!own) fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
+  if (!avx512) fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
   const char *unless = other ? "if (!done_) " : "";
-  if (w->twice)
+  if (w->recompute_block)
     fprintf(to, "    %s{ PX__CPU_RECOMPUTE_BLOCK(%s, K_far_%s, %s, %s) }\n", unless, result,
             s->suffix, names, w->out);
   else
@@ -387,8 +394,8 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   fprintf(to, "  PX__CPU_BLOCKS {\n%s", loads);
   if (w->has_near)
     write_near(to, s, w, result, names, first.out);
-  else if (w->form && w->own)
-    fprintf(to, "    PX__CPU_EACH_AVX512(%s, %s, %s, self)\n", s->c, s->suffix, w->own);
+  else if (w->is_wide && w->avx512)
+    fprintf(to, "    PX__CPU_EACH_AVX512(%s, %s, %s, self)\n", s->c, s->suffix, w->avx512);
   else if (w->plain)
     fprintf(to, "    PX__CPU_EACH_PLAIN(%s, %s, %s, self)\n", s->c, s->suffix, w->plain);
   else
@@ -397,7 +404,7 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   fprintf(to, "    PX__CPU_STORE(%s)\n  }\n", result);
 }
 
-// The loop over an expression, its inputs being those that it mentions.
+// Writes the loop over an expression; its inputs are the used parameters.
 static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   const char *inputs = "", *loads = "", *names = "";
   int tensor = op->result_count, count = 0;
@@ -412,19 +419,20 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
     }
     tensor++;
   }
-  const char *result = gives_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
-  if ((w->blocks || (w->form && w->own)) && count)
+  const char *result = returns_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
+  if ((w->blocks || (w->is_wide && w->avx512)) && count)
     write_blocks(to, s, w, result, loads, names);
   else
-    fprintf(to, "  PX__CPU_%sROW%d(%s, %s(%s))\n", w->form ? "WIDE_" : "", count, result, inputs,
+    fprintf(to, "  PX__CPU_%sROW%d(%s, %s(%s))\n", w->is_wide ? "WIDE_" : "", count, result, inputs,
             w->out);
 }
 
-// Powers to one exponent are mostly products, roots and reciprocals: a loop for each of those, as a
-// choice in the loop would take longer than they do; of complex numbers there is one for squares,
-// of whole ones there are four. `still`: what comes before self is one number.
+// Powers with a scalar exponent are mostly products, roots and reciprocals. Each special exponent
+// has its own loop: a branch in the loop would cost more than the operation. Complex numbers have
+// one special case, squares; integers have four. `scalar_base`: the operand before self is a
+// scalar.
 static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
-                              bool still) {
+                              bool scalar_base) {
   static const char *const easy[] = {"2", "0", "1", "3", "0.5", "-1", "-2", "-0.5"};
   const char *exponent = strstr(op->expr.text, "pow(self, ") + strlen("pow(self, ");
   const char *steps = "", *names = "", *ones = "PX__CPU_FROM(0); ";
@@ -433,7 +441,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
   for (int i = 0; i < op->param_count; i++) {
     const char *name = op->params[i].name;
     int tensor = op->result_count + i;
-    bool one = !strcmp(name, "exponent") || (still && strcmp(name, "self") != 0);
+    bool one = !strcmp(name, "exponent") || (scalar_base && strcmp(name, "self") != 0);
     const char *taken =
         og_format("%s(%s, %s, %d) ", one ? "PX__CPU_SCALAR" : "PX__CPU_NEXT", s->c, name, tensor);
     *(one ? &ones : &names) = og_format("%s%s", one ? ones : names, taken);
@@ -441,7 +449,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
     steps = og_format("%s && s_[%d] == %s", steps, tensor,
                       one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
   }
-  if (!still && !strcmp(s->suffix, "c64") && !strcmp(op->expr.text, "pow(self, exponent)")) {
+  if (!scalar_base && !strcmp(s->suffix, "c64") && !strcmp(op->expr.text, "pow(self, exponent)")) {
     fprintf(to, "  if (PX__CPU_IS_CONTIGUOUS(%s, 0)%s) {\n    PX__CPU_SCALAR(%s, exponent, 2)\n",
             s->c, steps, s->c);
     fprintf(to, "    if (exponent == 2) {\n      k_square_row_c64(p_, s_, n_);\n");
@@ -464,17 +472,16 @@ static bool has_easy_powers(const og_op *op, const stamp *s) {
   return (real || other) && strstr(op->expr.text, "pow(self, ") && !strstr(op->expr.text, "log(");
 }
 
-// Results and tensors, absent ones too.
+// Counts results and tensors, including absent ones.
 static int operand_count(const og_op *op) {
   int count = op->result_count;
   for (int i = 0; i < op->param_count; i++) count += op->params[i].type == OG_TENSOR;
   return count;
 }
 
-// Expressions of complex numbers that have rows by their parts
-// (backends/cpu/vector/complex_blocks.h).
+// Complex expressions with rows over split parts (backends/cpu/vector/complex_blocks.h).
 static const struct {
-  const char *expr, *name, *suffix;  // of that type alone
+  const char *expr, *name, *suffix;  // for this type only
   int operands;
 } part_rows[] = {
     {"self * other", "mul", NULL, 2},    {"self / other", "div", NULL, 2},
@@ -482,7 +489,7 @@ static const struct {
     {"abs(self)", "abs", NULL, 1},       {"sgn(self)", "sgn", NULL, 1},
     {"angle(self)", "angle", "c64", 1},
 };
-// False: the expression has none.
+// Returns false if the expression has no such row.
 static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
   for (size_t i = 0; i < sizeof part_rows / sizeof *part_rows && s->kind == 'c'; i++) {
     const char *suffix = part_rows[i].suffix;
@@ -501,7 +508,7 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
   return false;
 }
 
-// Quotients of longer whole numbers by one number (backends/cpu/vector/divisor.h).
+// Writes division of int32 and int64 by a scalar (backends/cpu/vector/divisor.h).
 static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   static const char *const names[] = {"floordiv", "remainder", "truncdiv", "fmod"};
   const char *text = op->expr.text, *name = NULL;
@@ -519,21 +526,21 @@ static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewrit
 }
 
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
-  // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
+  // Complex functions are calls per element, not vector loops: optimise for size.
   bool easy = has_easy_powers(op, s);
   const char *rare = s->suffix[0] == 'c' && w->calls && !easy ? "__attribute__((cold)) " : "";
-  const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
-  const char *end = w->form ? "  return true;\n" : "";
+  const char *head = w->is_wide ? "PX__CPU_WIDE static bool" : "static void";
+  const char *end = w->is_wide ? "  return true;\n" : "";
   fprintf(to,
           "%s%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) "
           "{\n",
-          rare, head, op->name, s->suffix, w->form ? "_wide" : "");
-  if (!w->form && easy) {
+          rare, head, op->name, s->suffix, w->is_wide ? "_wide" : "");
+  if (!w->is_wide && easy) {
     write_easy_powers(to, op, s, w, false);
     if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);
   }
-  if (!w->form) write_by_one(to, op, s, w);
-  if (w->slow && !w->form)
+  if (!w->is_wide) write_by_one(to, op, s, w);
+  if (w->compute_bound && !w->is_wide)
     fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide, %d, %s)\n", op->name, s->suffix,
             operand_count(op), s->c);
   write_locals(to, op, s, w);
@@ -543,19 +550,19 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
     rewrite(&yes, op->expr.text);
     fprintf(to, "  if (%s) {\n", w->test);
     write_loop(to, op, s, &yes);
-    fprintf(to, "  return%s;\n  }\n", w->form ? " true" : "");
+    fprintf(to, "  return%s;\n  }\n", w->is_wide ? " true" : "");
   }
   write_loop(to, op, s, w);
   fprintf(to, "%s}\n", end);
 }
-// A slow row has a form for wide vectors, too.
+// Writes a row; a compute-bound one also has a version for wide vectors.
 static void write_row(FILE *to, const og_op *op, const stamp *s) {
   if (write_part_row(to, op, s)) return;
-  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->number};
+  rewriter w = {.op = op, .at = op->expr.location, .suffix = s->suffix, .c = s->number};
   rewrite(&w, op->expr.text);
   rewriter wide = w;
-  wide.form = true;
-  if (w.slow) write_row_as(to, op, s, &wide);
+  wide.is_wide = true;
+  if (w.compute_bound) write_row_as(to, op, s, &wide);
   write_row_as(to, op, s, &w);
 }
 
@@ -570,10 +577,10 @@ const char *og_hand_kernel(const og_op *op) {
   return og_is(op, "kernel") || og_is(op, "reduce") ? op->name : NULL;
 }
 
-// The half formats are computed with as floats.
+// fp16 and bf16 are computed in float.
 static bool has_row(const og_op *op, const stamp *s) { return og_is_wide(s) && og_in_set(op, s); }
 
-// Expressions that half formats have of their bits.
+// Expressions computed on the bits of fp16 and bf16.
 static const char *sign_row(const og_op *op) {
   static const char *const rows[][2] = {
       {"-self", "neg"}, {"abs(self)", "abs"}, {"select(self < 0, 0, self)", "relu"}};
@@ -591,12 +598,12 @@ static void write_sign_rows(FILE *to, const og_op *op, const char *name) {
 }
 
 static void write_pointwise(FILE *to, const og_op *op) {
-  unsigned masks = gives_bool(op) ? 1 : 0, tensors = 0;
+  unsigned masks = returns_bool(op) ? 1 : 0, tensors = 0;
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR)
       masks |= (op->mask_params >> i & 1u) << tensor++, tensors |= 1u << i;
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, "f32", "float", NULL, false);
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, false);
   fprintf(to, "// %s: %s\n", op->name, op->expr.text);
   int count;
   const stamp *stamps = og_stamps(&count);
@@ -626,7 +633,7 @@ og_fold og_fold_parse(const og_op *op) {
   og_fold f = {.map = "b", .finish = "a"};
   struct {
     const char *name;
-    const char **place;
+    const char **target;
   } parts[] = {{"identity ", &f.identity},
                {"start ", &f.identity},
                {"map ", &f.map},
@@ -639,12 +646,12 @@ og_fold og_fold_parse(const og_op *op) {
     for (int i = 0; i < 5; i++) {
       size_t n = strlen(parts[i].name);
       if (!strncmp(part, parts[i].name, n))
-        *parts[i].place = part + n, found = true, f.start |= i == 1;
+        *parts[i].target = part + n, found = true, f.start |= i == 1;
     }
-    if (!found) og_die(op->fold.place, "unknown part '%s' in fold of %s", part, op->name);
+    if (!found) og_die(op->fold.location, "unknown part '%s' in fold of %s", part, op->name);
   }
   if (!f.identity || !f.combine)
-    og_die(op->fold.place, "fold of %s wants `identity` or `start`, and `combine`", op->name);
+    og_die(op->fold.location, "fold of %s requires `identity` or `start`, and `combine`", op->name);
   return f;
 }
 
@@ -652,7 +659,7 @@ static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const 
                             const char *part, const char *params, const char *text) {
   static const char *const names[] = {"a", "b", "n", NULL};
   rewriter w = {
-      .op = op, .at = op->fold.place, .suffix = s->suffix, .c = s->number, .names = names};
+      .op = op, .at = op->fold.location, .suffix = s->suffix, .c = s->number, .names = names};
   const char *expr = rewrite(&w, text);
   fprintf(to, "static inline %s %s_%s_%s(%s) {\n", s->c, part, op->name, name->suffix, params);
   if (!strcmp(part, "finish")) {
@@ -662,8 +669,8 @@ static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const 
   fprintf(to, "  return (%s)(%s);\n}\n", s->c, expr);
 }
 
-// Elements of type s, added up in s, and those sums in `wide`. A short whole number begins with one
-// of its own type.
+// Writes a fold of elements of type s, accumulated in s, with partial results in `wide`. Short
+// integers have a first accumulator of their own type.
 static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const stamp *wide,
                              const og_fold *f) {
   bool shorter = wide->kind == 'i' && s != wide;
@@ -674,20 +681,21 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
   write_fold_part(to, op, s, wide, "finish",
                   og_format("%s a, int64_t n, const px_launch *l", wide->c), f->finish);
   bool real = s->suffix[0] == 'f', plain = real && !strcmp(f->map, "b");
-  const char *form = "", *more = "";
+  const char *variant = "", *more = "";
   if (plain && !strcmp(f->combine, "max(a, b)"))
-    form = "_EXTREME", more = ", false";
+    variant = "_EXTREME", more = ", false";
   else if (plain && !strcmp(f->combine, "min(a, b)"))
-    form = "_EXTREME", more = ", true";
+    variant = "_EXTREME", more = ", true";
   else if (real && !strncmp(f->combine, "select(", 7))
-    form = "_CHOICE";
+    variant = "_CHOICE";
   else if (!strcmp(s->suffix, "u8"))
-    form = "_BYTES";
+    variant = "_BYTES";
   else if (plain && !strcmp(s->suffix, "f32") && !strcmp(f->combine, "a + b"))
-    form = "_HALVES", more = ", +";
+    variant = "_HALVES", more = ", +";
   else if (plain && !strcmp(s->suffix, "f32") && !strcmp(f->combine, "a * b"))
-    form = "_HALVES", more = ", *";
-  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s%s)\n", form, op->name, s->suffix, s->c, wide->c, more);
+    variant = "_HALVES", more = ", *";
+  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s%s)\n", variant, op->name, s->suffix, s->c, wide->c,
+          more);
 }
 
 static void write_fold(FILE *to, const og_op *op) {
@@ -699,9 +707,9 @@ static void write_fold(FILE *to, const og_op *op) {
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     const stamp *s = og_stamp_of(widths[i][0]);
-    bool truth = s->kind == 'c' && (gives_bool(op) || og_has(op, OG_W_longresult));
-    if (truth || !og_in_set(op, s)) continue;  // of complex numbers only the truth is looked at
-    if (i < 2 && !f.start) continue;           // sums are long
+    bool truth = s->kind == 'c' && (returns_bool(op) || og_has(op, OG_W_longresult));
+    if (truth || !og_in_set(op, s)) continue;  // complex numbers are only tested for nonzero
+    if (i < 2 && !f.start) continue;           // sums accumulate in int64
     write_fold_stamp(to, op, s, og_stamp_of(widths[i][1]), &f);
     list = og_format("%s[%s] = &fold_%s_%s, ", list, s->dtype, op->name, s->suffix);
   }

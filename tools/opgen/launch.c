@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what launches a hand-written device kernel: `cuda MODULE by NUMBER with NAME = NUMBER`, or
-// `cuda MODULE complex by ...`, of complex dtypes, too.
+// Writes the launch of a hand-written device kernel: `cuda MODULE by NUMBER with NAME = NUMBER`;
+// `cuda MODULE complex by ...` adds complex dtypes.
 //
-// The kernel NAME_f32 (and so on) of backends/cuda/kernels/MODULE.cu gets a struct k_NAME, has a
-// thread for each of NUMBER, and goes round with the grid's stride. Tensors are row-major, with
-// elements of the first one's dtype, unless the entry says another. The struct, the list of dtypes
-// and the host's function come from here, so host and device cannot differ.
+// The kernel NAME_f32 (and so on) in backends/cuda/kernels/MODULE.cu takes a struct k_NAME and runs
+// a grid-stride loop over NUMBER threads. Tensors are row-major and have the dtype of the first
+// one, unless the entry states another. The struct, the list of dtypes and the host function are
+// generated here, so host and device agree.
 #include "opgen/opgen.h"
 
 typedef struct launch {
   const og_op *op;
   const char *module;
   bool complex;
-  og_node *by, *with;  // `with` is a call with keywords, or NULL
+  og_node *by, *with;  // `with`: a call node with keywords, or NULL
 } launch;
 
 static launch parse(const og_op *op) {
@@ -20,19 +20,20 @@ static launch parse(const og_op *op) {
   const char *by = strstr(f->text, " by "), *with = strstr(f->text, " with ");
   launch x = {.op = op};
   if (!by || (with && with < by))
-    og_die(f->place, "expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
+    og_die(f->location, "expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
   const char *complex = strstr(f->text, " complex by ");
   x.complex = complex != NULL;
   x.module = og_trimmed(f->text, complex ? complex : by);
-  x.by = og_formula(with ? og_trimmed(by + 4, with) : by + 4, f->place);
-  if (with) x.with = og_formula(og_format("with(%s)", with + 6), f->place);
+  x.by = og_formula(with ? og_trimmed(by + 4, with) : by + 4, f->location);
+  if (with) x.with = og_formula(og_format("with(%s)", with + 6), f->location);
   for (int i = 0; x.with && i < x.with->count; i++)
     if (!x.with->keys[i] || og_param_find(op, x.with->keys[i]) >= 0)
-      og_die(f->place, "`with` of %s wants NAME = NUMBER, with new names", op->name);
-  if (!op->param_count || op->params[0].type != OG_TENSOR || !op->made_count)
-    og_die(f->place, "cuda of %s, which begins with no tensor, or has no result line", op->name);
+      og_die(f->location, "`with` of %s requires NAME = NUMBER with new names", op->name);
+  if (!op->param_count || op->params[0].type != OG_TENSOR || !op->result_field_count)
+    og_die(f->location, "cuda of %s requires a Tensor as first parameter and a result line",
+           op->name);
   if (og_has_inplace(op) || og_has(op, OG_W_mutates))
-    og_die(f->place, "cuda of %s, which changes a tensor", op->name);
+    og_die(f->location, "cuda of %s: ops that mutate a tensor are not supported", op->name);
   return x;
 }
 
@@ -43,11 +44,11 @@ static const char *operand(const og_op *op, const og_node *n) {
     if (!strcmp(n->text, og_result_name(op, r))) return og_format("args->%s", n->text);
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
   if (i < 0 || op->params[i].type != OG_TENSOR || op->params[i].optional)
-    og_die(n->place, "'%s' in the cuda line of %s is no tensor", n->text, op->name);
+    og_die(n->location, "'%s' in the cuda line of %s is not a tensor", n->text, op->name);
   return og_format("args->%s", n->text);
 }
 
-static og_value naming(const og_node *n, void *context) {
+static og_value resolve(const og_node *n, void *context) {
   static const struct {
     const char *name, *c;
     int count;
@@ -55,13 +56,13 @@ static og_value naming(const og_node *n, void *context) {
                    {"ndim", "px__operand_ndim", 1},
                    {"size", "px__operand_size", 2},
                    {"before", "px__operand_before", 2},
-                   {"behind", "px__operand_after", 2}};
+                   {"after", "px__operand_after", 2}};
   const launch *x = context;
   og_value v = {.type = OG_INT};
   for (size_t k = 0; n->kind != OG_NAME && k < sizeof functions / sizeof *functions; k++) {
     if (strcmp(n->text, functions[k].name) || n->count != functions[k].count) continue;
     v.c = og_format("%s(%s", functions[k].c, operand(x->op, n->items[0]));
-    if (n->count > 1) v.c = og_format("%s, %s", v.c, og_whole_number(n->items[1], naming, context));
+    if (n->count > 1) v.c = og_format("%s, %s", v.c, og_integer(n->items[1], resolve, context));
     v.c = og_format("%s)", v.c);
     return v;
   }
@@ -71,49 +72,49 @@ static og_value naming(const og_node *n, void *context) {
   const og_param *p = i < 0 ? NULL : &x->op->params[i];
   if (p && !p->optional && (p->type == OG_INT || p->type == OG_FLOAT || p->type == OG_BOOL))
     v = (og_value){.type = p->type, .c = og_format("args->%s", n->text)};
-  if (!v.c) og_die(n->place, "unknown '%s' in the cuda line of %s", n->text, x->op->name);
+  if (!v.c) og_die(n->location, "unknown '%s' in the cuda line of %s", n->text, x->op->name);
   return v;
 }
 
-// Whether there is a kernel of a dtype.
+// True if there is a kernel for a dtype.
 static bool has_kernel(const launch *x, const og_stamp *s) {
   return (s->kind != 'c' || x->complex) && og_in_set(x->op, s);
 }
 
 // ---- members of the struct
 
-// The dtype of elements: NULL for that of the first tensor.
+// The dtype of elements; NULL: that of the first tensor.
 typedef struct elements {
   const char *dtype, *c;
 } elements;
 
 static elements result_elements(const og_op *op, int r) {
-  for (int k = 0; k < op->made_count; k++) {
-    og_result line = og_result_parse(op, &op->made[k]);
+  for (int k = 0; k < op->result_field_count; k++) {
+    og_result line = og_result_parse(op, &op->result_fields[k]);
     for (int i = 0; i < line.count; i++) {
       if (line.results[i] != r) continue;
       const og_node *d = line.dtypes->items[line.dtypes->count == 1 ? 0 : i];
       if (d->kind == OG_NAME && og_param_find(op, d->text) == 0) return (elements){NULL, "void"};
       if (d->kind == OG_NAME && !strcmp(d->text, "int64")) return (elements){"PX_INT64", "int64_t"};
       if (d->kind == OG_NAME && !strcmp(d->text, "bool")) return (elements){"PX_BOOL", "uint8_t"};
-      og_die(d->place, "cuda of %s, whose result has no dtype that is known before", op->name);
+      og_die(d->location, "cuda of %s: the dtype of the result is not static", op->name);
     }
   }
-  og_die(op->place, "a result of %s has no line", op->name);
+  og_die(op->location, "a result of %s has no result line", op->name);
 }
 
-// Whether a condition asks isint64(NAME).
-static bool asks_int64(const og_node *n, const char *name) {
+// True if a condition requires isint64(NAME).
+static bool requires_int64(const og_node *n, const char *name) {
   if (n->kind == OG_CALL && !strcmp(n->text, "isint64") && !strcmp(n->items[0]->text, name))
     return true;
   for (int i = 0; i < n->count; i++)
-    if (asks_int64(n->items[i], name)) return true;
+    if (requires_int64(n->items[i], name)) return true;
   return false;
 }
 static elements param_elements(const og_op *op, const char *name) {
   for (int i = 0; i < op->check_count; i++)
     if (strstr(op->checks[i].text, "isint64(") &&
-        asks_int64(og_check_parse(&op->checks[i]).test, name))
+        requires_int64(og_check_parse(&op->checks[i]).test, name))
       return (elements){"PX_INT64", "const int64_t"};
   return (elements){NULL, "const void"};
 }
@@ -134,7 +135,8 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
     fprintf(to, "  %s *%s;\n", result_elements(op, r).c, og_result_name(op, r));
   for (int i = 0; i < op->param_count; i++) {
     const og_param *p = &op->params[i];
-    if (p->type == OG_TENSORS) og_die(op->cuda.place, "cuda of %s, which has a list", op->name);
+    if (p->type == OG_TENSORS)
+      og_die(op->cuda.location, "cuda of %s: Tensor[] parameters are not supported", op->name);
     if (p->type == OG_TENSOR) fprintf(to, "  %s *%s;\n", param_elements(op, p->name).c, p->name);
     if (number_type(p)) fprintf(to, "  %s %s;\n", number_type(p), p->name);
   }
@@ -149,7 +151,7 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
   fprintf(to, "\n\n");
 }
 
-// ---- the host's function
+// ---- host function
 
 static void write_operand(FILE *to, const char *way, elements e, const char *name) {
   fprintf(to, "      .%s = px__cuda_dense_%s(&d, args->%s, %s),\n", name, way, name,
@@ -162,7 +164,7 @@ void og_write_launch(FILE *to, const og_op *op) {
   fprintf(to,
           "#include \"conditions.h\"\n#include \"kernel_args/%s.h\"\n"
           "PX_CUDA_KERNEL(%s) {\n  static const char *const functions[PX_DTYPE_COUNT] = {\n",
-          og_stem(op->place.file), op->name);
+          og_stem(op->location.file), op->name);
   int count;
   const og_stamp *stamps = og_stamps(&count);
   for (int k = 0; k < count; k++)
@@ -181,10 +183,10 @@ void og_write_launch(FILE *to, const og_op *op) {
   }
   fprintf(to, "  };\n  PX_CUDA_PASS(d.status);\n");
   for (int i = 0; x.with && i < x.with->count; i++)
-    fprintf(to, "  p.%s = %s;\n", x.with->keys[i], og_whole_number(x.with->items[i], naming, &x));
+    fprintf(to, "  p.%s = %s;\n", x.with->keys[i], og_integer(x.with->items[i], resolve, &x));
   fprintf(to,
           "  if (!functions[dtype]) return px__cuda_missing(l, dtype);\n"
           "  PX_CUDA_PASS(px__cuda_over(l, \"%s\", functions[dtype], %s, &p));\n"
           "  return px__cuda_dense_close(&d);\n}\n\n",
-          x.module, og_whole_number(x.by, naming, &x));
+          x.module, og_integer(x.by, resolve, &x));
 }

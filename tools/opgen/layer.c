@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers (layers/*.layer): reads the fields of their entries and writes what follows from them. The
-// language is in layers/GRAMMAR.md. Files are written as for ops, under the same folder.
+// Layers (layers/*.layer): reads the fields of their entries and writes the generated files.
+// layers/GRAMMAR.md describes the language. Output files are written as for ops, in the same
+// folder.
 #include "opgen/layer.h"
 
 #include <ctype.h>
@@ -30,7 +31,7 @@ int og_layer_param(const og_layer *l, const char *name) {
 
 // ---- reading
 
-// "LeakyReLU" is leaky_re_lu: such names have a field `cname`.
+// Converts to snake case. "LeakyReLU" becomes leaky_re_lu: such layers have a field `cname`.
 static const char *snake(const char *name) {
   char *made = malloc(2 * strlen(name) + 1), *to = made;
   if (!made) exit(1);
@@ -44,88 +45,93 @@ static const char *snake(const char *name) {
   return made;
 }
 
-// `input hx[2]? lengths[]`: names; how many tensors it has; whether it may be absent, as all behind
-// it may; whether it may be numbers.
+// Parses `input hx[2]? lengths[]`: the name, the number of tensors, `?` for optional (as are all
+// later ports), and `[]` for a list of numbers.
 static int read_ports(const og_layer *l, og_port *ports, const char *field, const char *otherwise) {
   const og_field *f = og_entry_field(l->e, field);
   char *names = strdup(f ? f->text : otherwise);
   int count = 0;
   for (char *word = strtok(names, ", "); word; word = strtok(NULL, ", ")) {
     const char *end = og_word_end(word);
-    if (count == OG_MAX_INPUTS) og_die(f->place, "too many %s of %s", field, l->e->name);
+    if (count == OG_MAX_INPUTS) og_die(f->location, "too many %s of %s", field, l->e->name);
     og_port *port = &ports[count++];
     bool numbers = !strcmp(end, "[]");
     *port =
         (og_port){og_copy(word, (size_t)(end - word)), *end == '[' && !numbers ? atoi(end + 1) : 1,
                   word[strlen(word) - 1] == '?', numbers};
     if (port->tensors < 1 || (count > 1 && port[-1].optional && !port->optional))
-      og_die(f->place, "`%s` has no place among the %s of %s", word, field, l->e->name);
+      og_die(f->location, "`%s` is not allowed in the %s of %s", word, field, l->e->name);
   }
   if (og_port_tensors(ports, count) > OG_MAX_INPUTS)
-    og_die(f->place, "too many tensors in the %s of %s", field, l->e->name);
+    og_die(f->location, "too many tensors in the %s of %s", field, l->e->name);
   return count;
 }
 
-// `let NAME = VALUE`, `fixed NAME = VALUE`, and `each NAME < COUNT, NAME < COUNT`.
+// Parses `let NAME = VALUE`, `fixed NAME = VALUE`, and `each NAME < COUNT, NAME < COUNT`.
 static og_named read_named(const og_field *f, const char *text, const char *sign) {
   const char *at = strstr(text, sign);
-  if (!at) og_die(f->place, "expected `%s NAME %s VALUE`", f->name, sign);
-  return (og_named){og_trimmed(text, at), og_formula(at + strlen(sign), f->place), *f->name == 'f'};
+  if (!at) og_die(f->location, "expected `%s NAME %s VALUE`", f->name, sign);
+  return (og_named){og_trimmed(text, at), og_formula(at + strlen(sign), f->location),
+                    *f->name == 'f'};
 }
 static void read_lets(og_layer *l) {
   for (int i = 0; i < l->e->field_count; i++) {
     const og_field *let = &l->e->fields[i];
     if (strcmp(let->name, "let") && strcmp(let->name, "fixed")) continue;
-    if (l->let_count == OG_MAX_LETS) og_die(let->place, "too many lets of %s", l->e->name);
+    if (l->let_count == OG_MAX_LETS)
+      og_die(let->location, "too many `let` fields of %s", l->e->name);
     l->lets[l->let_count++] = read_named(let, let->text, "=");
   }
   const og_field *f = og_entry_field(l->e, "each");
   char *loops = f ? strdup(f->text) : NULL;
   for (char *loop = loops ? strtok(loops, ",") : NULL; loop; loop = strtok(NULL, ",")) {
-    if (l->each_count == OG_MAX_LOOPS) og_die(f->place, "too many loops of %s", l->e->name);
+    if (l->each_count == OG_MAX_LOOPS)
+      og_die(f->location, "too many `each` loops of %s", l->e->name);
     l->each[l->each_count++] = read_named(f, loop, "<");
   }
 }
 
-// `param NAME [SIZES] = START if CONDITION`; a buffer may name its dtype after the sizes, or have
-// nothing but its name: then it is the constructor's argument.
+// Parses `param NAME [SIZES] = START if CONDITION`. A buffer may have a dtype after the sizes, or
+// only a name: then it is the constructor's argument.
 static void read_own(og_layer *l, const og_field *f) {
   const char *end = f->text + strcspn(f->text, " "), *at = og_skip(end);
-  if (l->own_count == OG_MAX_OWN) og_die(f->place, "too many tensors of %s", l->e->name);
+  if (l->own_count == OG_MAX_OWN) og_die(f->location, "too many tensors of %s", l->e->name);
   og_own *own = &l->own[l->own_count++];
   *own = (og_own){.name = og_copy(f->text, (size_t)(end - f->text)),
                   .id = og_copy(f->text, (size_t)(og_word_end(f->text) - f->text)),
                   .each = strchr(f->text, '{') && strchr(f->text, '{') < end,
                   .buffer = *f->name == 'b',
-                  .place = f->place};
+                  .location = f->location};
   if (!*at && own->buffer) {
     int p = og_layer_param(l, own->name);
     if (p < 0 || l->e->params[p].type != OG_TENSOR)
-      og_die(f->place, "buffer %s has no sizes, and %s no such Tensor", own->name, l->e->name);
+      og_die(f->location, "buffer %s has no sizes, and %s has no Tensor of this name", own->name,
+             l->e->name);
     own->given = true;
     return;
   }
   const char *close = strchr(at, ']');
-  if (*at != '[' || !close) og_die(f->place, "expected `%s [SIZES] = START`", own->name);
-  own->sizes = og_formula(og_copy(at, (size_t)(close + 1 - at)), f->place);
+  if (*at != '[' || !close) og_die(f->location, "expected `%s [SIZES] = START`", own->name);
+  own->sizes = og_formula(og_copy(at, (size_t)(close + 1 - at)), f->location);
   at = og_skip(close + 1), end = og_word_end(at);
   if (end > at) own->dtype = og_copy(at, (size_t)(end - at));
   at = og_skip(end);
-  if (*at != '=') og_die(f->place, "expected `%s [SIZES] = START`", own->name);
-  own->start = og_formula_if(at + 1, f->place, &own->condition);
-  if (own->start->kind != OG_CALL) og_die(f->place, "`%s` starts no tensor", at + 1);
+  if (*at != '=') og_die(f->location, "expected `%s [SIZES] = START`", own->name);
+  own->start = og_formula_if(at + 1, f->location, &own->condition);
+  if (own->start->kind != OG_CALL) og_die(f->location, "`%s` is not an initializer", at + 1);
 }
 
-// `method NAME(PARAMETERS) = FN`. The tensors of the first one are the inputs of the layer.
+// Parses `method NAME(PARAMETERS) = FN`. The tensors of the first method are the inputs of the
+// layer.
 static void read_method(og_layer *l, const og_field *f) {
   const char *end = og_word_end(f->text);
-  if (l->method_count == OG_MAX_METHODS) og_die(f->place, "too many methods of %s", l->e->name);
-  if (*end != '(') og_die(f->place, "expected `method NAME(PARAMETERS) = FN`");
+  if (l->method_count == OG_MAX_METHODS) og_die(f->location, "too many methods of %s", l->e->name);
+  if (*end != '(') og_die(f->location, "expected `method NAME(PARAMETERS) = FN`");
   og_method *m = &l->methods[l->method_count++];
-  m->name = og_copy(f->text, (size_t)(end - f->text)), m->place = f->place;
+  m->name = og_copy(f->text, (size_t)(end - f->text)), m->location = f->location;
   const char *rest =
-      og_skip(og_read_params(end + 1, f->place, m->name, m->params, &m->param_count));
-  if (*rest != '=') og_die(f->place, "method %s names no function", m->name);
+      og_skip(og_read_params(end + 1, f->location, m->name, m->params, &m->param_count));
+  if (*rest != '=') og_die(f->location, "method %s has no function", m->name);
   m->run = og_trimmed(rest + 1, rest + strlen(rest));
 }
 static void read_methods(og_layer *l) {
@@ -134,18 +140,18 @@ static void read_methods(og_layer *l) {
   const og_method *forward = &l->methods[0];
   if (!l->method_count) return;
   if (strcmp(forward->name, "forward"))
-    og_die(forward->place, "the first method of %s is not forward", l->e->name);
+    og_die(forward->location, "the first method of %s is not forward", l->e->name);
   l->input_count = 0;
   for (int i = 0; i < forward->param_count; i++) {
     const og_param *p = &forward->params[i];
     if (p->type != OG_TENSOR) continue;
     if (l->input_count == OG_MAX_INPUTS)
-      og_die(forward->place, "too many tensors of %s", l->e->name);
+      og_die(forward->location, "too many tensors of %s", l->e->name);
     l->inputs[l->input_count++] = (og_port){p->name, 1, p->optional, false};
   }
 }
 
-// `run FN` or `run FN(ARGUMENTS)`.
+// Parses `run FN` or `run FN(ARGUMENTS)`.
 static void read_run(og_layer *l) {
   const char *text = og_layer_text(l, "run"), *open = text ? strchr(text, '(') : NULL;
   if (!text) return;
@@ -159,7 +165,7 @@ static bool names_fixed(const og_layer *l, const og_node *n) {
   return false;
 }
 
-// A check of what is an argument of another entry (`like`), but fixed in this one, is left out.
+// Drops checks of arguments of another entry (`like`) that this one fixes.
 static void drop_checks(const og_layer *l) {
   og_entry *e = (og_entry *)l->e;
   int kept = 0;
@@ -176,15 +182,16 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
-// Where tensors go, modules, the names of tensors, what the entry says of `passing` and `owned`,
-// and PyTorch's older words for `reduction`.
+// Marks arguments without an attribute: device and dtype, modules, names of tensors, `init_only`,
+// and the deprecated forms of `reduction`. Marks the arguments in `input_sized`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     og_param *p = &((og_entry *)l->e)->params[i];
     p->passing = p->type == OG_DEVICE || p->type == OG_DTYPE || p->type == OG_MODULE ||
-                 og_layer_own(l, p->name) >= 0 || has_word(og_layer_text(l, "passing"), p->name) ||
+                 og_layer_own(l, p->name) >= 0 ||
+                 has_word(og_layer_text(l, "init_only"), p->name) ||
                  has_word("size_average reduce", p->name);
-    p->owned = has_word(og_layer_text(l, "owned"), p->name);
+    p->owned = has_word(og_layer_text(l, "input_sized"), p->name);
   }
 }
 
@@ -195,7 +202,7 @@ bool og_layer_takes_modules(const og_layer *l, bool optional_too) {
   return false;
 }
 
-// Whether another entry has this one as its base.
+// True if another entry has this one as its base.
 static bool names_as_base(const og_entry *e) {
   for (int i = 0; i < og.entry_count; i++) {
     const og_field *base = og_entry_field(og.entries[i], "base");
@@ -222,15 +229,16 @@ static og_layer *read_layer(const og_entry *e) {
   read_run(l);
   read_methods(l);
   const og_field *forward = og_entry_field(e, "forward");
-  if (forward) l->forward = og_formula(forward->text, forward->place);
-  const og_field *pair = og_entry_field(e, "pair");
-  if (pair) l->pair = og_formula_if(pair->text, pair->place, &l->pair_if);
-  if (pair && !l->pair_if) og_die(pair->place, "expected `pair FORMULA if CONDITION`");
+  if (forward) l->forward = og_formula(forward->text, forward->location);
+  const og_field *pair = og_entry_field(e, "forward_pair");
+  if (pair) l->pair = og_formula_if(pair->text, pair->location, &l->pair_if);
+  if (pair && !l->pair_if) og_die(pair->location, "expected `forward_pair FORMULA if CONDITION`");
   bool callable = forward || l->run || l->method_count, is_base = names_as_base(e);
-  if (!callable && !l->children && !is_base) og_die(e->place, "layer %s has no forward", e->name);
-  if (forward && l->run) og_die(forward->place, "layer %s has both forward and run", e->name);
+  if (!callable && !l->children && !is_base)
+    og_die(e->location, "layer %s has no forward", e->name);
+  if (forward && l->run) og_die(forward->location, "layer %s has both forward and run", e->name);
   if (!l->children && !is_base && !og_layer_takes_modules(l, false) && !og_entry_field(e, "sample"))
-    og_die(e->place, "layer %s has no sample", e->name);
+    og_die(e->location, "layer %s has no sample", e->name);
   return l;
 }
 
@@ -291,9 +299,9 @@ void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_no
 
 // ---- writing
 
-static void write_ports(FILE *to, const og_layer *l, const char *what, const og_port *ports,
+static void write_ports(FILE *to, const og_layer *l, const char *role, const og_port *ports,
                         int count) {
-  fprintf(to, "static const px_module_port %s_%s[] = {", what, l->e->name);
+  fprintf(to, "static const px_module_port %s_%s[] = {", role, l->e->name);
   for (int i = 0; i < count; i++)
     fprintf(to, "%s{\"%s\", %d, %s, %s}", i ? ", " : "", ports[i].name, ports[i].tensors,
             ports[i].optional ? "true" : "false", ports[i].numbers ? "true" : "false");
@@ -303,7 +311,7 @@ static void write_ports(FILE *to, const og_layer *l, const char *what, const og_
 static void write_methods(FILE *to, const og_layer *l) {
   for (int i = 0; i < l->method_count; i++) {
     const og_method *m = &l->methods[i];
-    og_owner of = {"method", og_format("%s_%s", l->e->name, m->name), m->place};
+    og_owner of = {"method", og_format("%s_%s", l->e->name, m->name), m->location};
     og_write_param_array(to, &of, m->params, m->param_count);
   }
   fprintf(to, "static const px_module_method methods_%s[] = {\n", l->e->name);
@@ -318,7 +326,7 @@ static void write_methods(FILE *to, const og_layer *l) {
 
 static void write_kind_parts(FILE *to, const og_layer *l) {
   const og_entry *e = l->e;
-  og_owner of = {"layer", e->name, e->place};
+  og_owner of = {"layer", e->name, e->location};
   og_write_param_array(to, &of, e->params, e->param_count + (l->lazy != NULL));
   if (l->own_count && !l->each_count)
     fprintf(to, "static const char *const tensors_%s[] = {", e->name);
@@ -337,11 +345,12 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
   fprintf(to, "\n");
 }
 
-// The arguments whose types Python checks itself, in the order of the checks, and its text.
+// Writes the arguments with types checked in Python, in the order of the checks, and the text.
 static void write_typed(FILE *to, const og_layer *l) {
-  const char *typed = og_layer_text(l, "typed"), *colon = typed ? strstr(typed, " : ") : NULL;
+  const char *typed = og_layer_text(l, "strict"), *colon = typed ? strstr(typed, " : ") : NULL;
   if (!typed) return;
-  if (!colon) og_die(og_entry_field(l->e, "typed")->place, "typed of %s lacks a text", l->e->name);
+  if (!colon)
+    og_die(og_entry_field(l->e, "strict")->location, "typed of %s requires a text", l->e->name);
   fprintf(to, "     .typed = %s, .typed_text = %s,\n", og_quote(og_trimmed(typed, colon)),
           colon + 3);
 }
@@ -364,18 +373,18 @@ static void write_row(FILE *to, const og_layer *l) {
     fprintf(to, "     .starts = true,\n");
   if (l->lazy) fprintf(to, "     .lazy = &lazy_%s,\n", e->name);
   if (l->pair) fprintf(to, "     .pair = pair_%s,\n", e->name);
-  if (og_layer_text(l, "sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
-  const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "pair");
+  if (og_layer_text(l, "run_sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
+  const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "forward_pair");
   if (l->pair) formula = og_format("%s else %s", pair, formula);
   if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
   const char *base = og_layer_text(l, "base");
   if (base) fprintf(to, "     .base = \"%s\",\n", base);
   if (l->method_count)
     fprintf(to, "     .methods = methods_%s, .method_count = %d,\n", e->name, l->method_count);
-  const char *named = og_layer_text(l, "named"), *function = og_layer_text(l, "callable");
+  const char *named = og_layer_text(l, "tuple_name"), *function = og_layer_text(l, "callable");
   if (named) fprintf(to, "     .named = \"%s\",\n", named);
   if (function && og_layer_param(l, function) < 0)
-    og_die(og_entry_field(e, "callable")->place, "layer %s has no argument '%s'", e->name,
+    og_die(og_entry_field(e, "callable")->location, "layer %s has no argument '%s'", e->name,
            function);
   if (function) fprintf(to, "     .callable = \"%s\",\n", function);
   write_typed(to, l);
@@ -399,7 +408,7 @@ static const char license[] =
     "// SPDX-License-Identifier: Apache-2.0\n// Generated by tools/opgen from layers/*.layer. Do "
     "not edit.\n";
 
-// Whether the i-th layer has a field, with a text that none before it has.
+// True if the i-th layer is the first one with this text of a field.
 static bool is_first(int i, const char *field) {
   const char *own = og_layer_text(layers[i], field);
   for (int k = 0; own && k < i; k++) {
@@ -409,7 +418,7 @@ static bool is_first(int i, const char *field) {
   return own != NULL;
 }
 
-// The functions that entries name, each once.
+// Writes the prototypes of functions named by entries, each once.
 static void write_functions(const char *folder) {
   FILE *to = og_create(folder, "layer_functions.h");
   fprintf(to, "%s#pragma once\n#include \"phlox/nn.h\"\n", license);
@@ -423,21 +432,20 @@ static void write_functions(const char *folder) {
 
 static const char header_comment[] =
     "//\n"
-    "// Constructors of layers and losses. What a layer needs comes by position, the rest by "
-    "name:\n"
+    "// Constructors of layers and losses. Arguments without a default are positional, others\n"
+    "// named:\n"
     "//\n"
     "//   px_conv2d_new(&conv, 1, 32, 3, .padding = 1, .bias = false)\n"
     "//   px_conv2d_new(&conv, 1, 32, PX_SIZES(3, 5), .stride = {1, 2})\n"
     "//\n"
-    "// A size is one number for all dimensions, or a list of one for each; a list of any length\n"
-    "// ends at its first 0. PX_NO_INT and PX_NO_FLOAT stand for None. Each call makes *out, a "
-    "new\n"
-    "// module. Errors: PX_TYPE for what is not given, and those of the layer, after `fails`.\n"
-    "// `by_name`, the last member, is where positions end: one argument more without a name gets "
-    "a\n"
-    "// warning of the compiler.\n"
+    "// A size is one number for all dimensions, or a list with one per dimension. A list of any\n"
+    "// length ends at its first 0. PX_NO_INT and PX_NO_FLOAT are None. *out is a new module.\n"
+    "// Errors: PX_TYPE for a missing argument, and those of the layer after `raises`.\n"
+    "// `by_name`, the last member, follows the positional arguments: an extra one gets a "
+    "compiler\n"
+    "// warning.\n"
     "//\n"
-    "// In C++, and where arguments are put together bit by bit: px_conv2d_args args =\n"
+    "// In C++, or to set arguments one by one: px_conv2d_args args =\n"
     "// {PX_CONV2D_ARGS}; args.out = &conv; ...; px_conv2d_make(&args).\n";
 
 static void write_code(const char *folder) {
@@ -503,7 +511,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 static void add_layer(og_layer *l) {
-  if (layer_count + 2 > OG_MAX_OPS) og_die(l->e->place, "too many layers");
+  if (layer_count + 2 > OG_MAX_OPS) og_die(l->e->location, "too many layers");
   layers[layer_count++] = l;
   if ((l = og_lazy_layer(l))) layers[layer_count++] = l;
 }
@@ -512,9 +520,9 @@ void og_analyse_layers(void) {
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "layer")) add_layer(read_layer(og.entries[i]));
   qsort(layers, (size_t)layer_count, sizeof *layers, by_name);
-  FILE *nowhere = fopen("/dev/null", "w");  // mistakes come out before any output is begun
-  for (int i = 0; nowhere && i < PARTS; i++) each(nowhere, parts[i].write);
-  if (nowhere) fclose(nowhere);
+  FILE *sink = fopen("/dev/null", "w");  // errors are reported before any output is opened
+  for (int i = 0; sink && i < PARTS; i++) each(sink, parts[i].write);
+  if (sink) fclose(sink);
 }
 
 bool og_show_layer(const char *name) {

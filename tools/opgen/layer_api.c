@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the constructors of layers for C: a struct of the arguments, a macro of their defaults, a
-// macro px_NAME_new that takes what is needed by position and the rest by name, and the function
-// behind it.
+// Writes the C constructors of layers: a struct of the arguments, a macro of their defaults, a
+// macro px_NAME_new with positional required arguments and named optional ones, and its function.
 #include "opgen/layer.h"
 
 #include <ctype.h>
 
-enum { LIST_ROOM = 4 };  // of int[]
+enum { LIST_CAPACITY = 4 };  // elements of an int[]
 
 static const char *upper(const char *text) {
   char *made = strdup(text);
@@ -18,18 +17,18 @@ static bool required(const og_param *p) { return !p->fallback && !p->optional; }
 
 // ---- the struct
 
-static int room_of(const og_param *p) { return p->size ? p->size : LIST_ROOM; }
+static int list_capacity(const og_param *p) { return p->size ? p->size : LIST_CAPACITY; }
 
 static void write_member(FILE *to, const og_entry *e, const og_param *p) {
-  if (p->type == OG_MODULE) return;  // of other languages' constructors
+  if (p->type == OG_MODULE) return;  // Python only
   static const char *const types[OG_TYPE_COUNT] = {
       [OG_TENSOR] = "px_tensor *", [OG_INT] = "int64_t ",     [OG_FLOAT] = "double ",
       [OG_BOOL] = "bool ",         [OG_INTS] = "int64_t ",    [OG_DTYPE] = "px_dtype ",
       [OG_DEVICE] = "px_device ",  [OG_TEXT] = "const char *"};
   const char *type = p->type == OG_BOOL && p->optional ? "int " : types[p->type];
-  if (p->worded) fprintf(to, "  const char *%s_word;  // goes before the numbers\n", p->name);
+  if (p->worded) fprintf(to, "  const char *%s_word;  // overrides the numbers\n", p->name);
   fprintf(to, "  %s%s", type, p->name);
-  if (p->type == OG_INTS) fprintf(to, "[%d]", room_of(p));
+  if (p->type == OG_INTS) fprintf(to, "[%d]", list_capacity(p));
   fprintf(to, ";  // %s%s\n", og_argument_text(e, p->name),
           type[0] == 'i' && type[3] == ' ' ? " (-1: None)" : "");
 }
@@ -39,7 +38,7 @@ static void write_member(FILE *to, const og_entry *e, const og_param *p) {
 static const char *list_default(const og_param *p) {
   const char *items = "", *at = p->fallback;
   bool none = !at || !strcmp(at, "None");
-  for (int i = 0; i < room_of(p); i++)
+  for (int i = 0; i < list_capacity(p); i++)
     items = og_format("%s%s%s", items, i ? ", " : "", i || none ? "PX_NO_INT" : at);
   return og_format("{%s}", items);
 }
@@ -47,7 +46,7 @@ static const char *list_default(const og_param *p) {
 static const char *default_of(const og_entry *e, const og_param *p) {
   bool none = !p->fallback || !strcmp(p->fallback, "None");
   if (p->type == OG_INTS && p->fallback && *p->fallback == '[')
-    og_die(e->place, "%s: a default list is one number for all", e->name);
+    og_die(e->location, "%s: a default list is one number for all", e->name);
   switch (p->type) {
     case OG_INTS:
       return list_default(p);
@@ -99,10 +98,10 @@ static void write_comment(FILE *to, const og_layer *l) {
   if (shape) fprintf(to, "//   shapes: %s\n", shape);
   const char *inputs = og_layer_text(l, "inputs"), *results = og_layer_text(l, "results");
   if (results)
-    fprintf(to, "//   tensors in: %s; out: %s (?: may be absent, or NULL)\n",
+    fprintf(to, "//   tensors in: %s; out: %s (?: optional, may be NULL)\n",
             inputs ? inputs : "input", results);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
-    fprintf(to, "//   fails: %s\n", og_check_sentence(f, "PX_"));
+    fprintf(to, "//   raises: %s\n", og_check_sentence(f, "PX_"));
   fprintf(to, "//   px_%s_new(&layer", l->cname);
   for (int i = 0; i < l->e->param_count; i++)
     if (required(&l->e->params[i])) fprintf(to, ", %s", example_value(&l->e->params[i]));
@@ -129,8 +128,8 @@ static const char *given_value(const og_param *p) {
       if (p->worded)
         return og_format(
             "args->%s_word ? PX_TX(args->%s_word) : px__given_ints(args->%s, %d, %d, %s)", n, n, n,
-            room_of(p), p->size, maybe);
-      return og_format("px__given_ints(args->%s, %d, %d, %s)", n, room_of(p), p->size, maybe);
+            list_capacity(p), p->size, maybe);
+      return og_format("px__given_ints(args->%s, %d, %d, %s)", n, list_capacity(p), p->size, maybe);
     case OG_INT:
       return og_format("px__given_int(args->%s, %s)", n, maybe);
     case OG_FLOAT:

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes views of layers' arguments: structs by which the C functions that entries name (`run`,
-// `sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill them.
-// Entries that name one function have the same inputs, so that one struct serves them.
+// Writes views of layers' arguments: structs through which the C functions named by entries (`run`,
+// `run_sized`, `method`) read inputs and arguments by name, and the functions of a kind that fill
+// them. Entries naming one function have the same inputs, so one struct serves them.
 #include "opgen/layer.h"
 
-// A function that an entry names.
+// A function named by an entry.
 typedef struct named {
-  const char *function, *word;  // word: what the kind's function begins with
-  const og_method *method;      // or NULL: it takes tensors
+  const char *function, *word;  // word: prefix of the kind's function
+  const og_method *method;      // NULL: the function takes tensors
   bool sized;
 } named;
 enum { MOST = OG_MAX_METHODS + 2 };
 
 static int named_of(named *out, const og_layer *l) {
   int n = 0;
-  const char *sized = og_layer_text(l, "sized");
+  const char *sized = og_layer_text(l, "run_sized");
   if (l->run && !l->lazy) out[n++] = (named){l->run, "forward", NULL, false};
   if (sized) out[n++] = (named){sized, "sized", NULL, true};
   for (int i = 0; i < l->method_count; i++)
@@ -35,14 +35,14 @@ static const char *members_of(const og_layer *l, const named *f) {
     const og_port *port = &l->inputs[i];
     const char *many = port->tensors > 1 ? og_format("[%d]", port->tensors) : "";
     text = og_format("%s  px_tensor *%s%s;%s\n", text, port->name, many,
-                     port->optional ? "  // NULL, if absent" : "");
+                     port->optional ? "  // NULL if absent" : "");
   }
   if (f->sized) text = og_format("%s  px_value sizes;  // of the result\n", text);
   if (!f->method && !f->sized && l->run_arguments) text = og_format("%s  int64_t number;\n", text);
   return text;
 }
 
-// Each function once, with its struct.
+// Writes each function once, with its struct.
 void og_write_layer_views(FILE *to, og_layer *const *layers, int count) {
   static struct { const char *function, *members; } written[OG_MAX_OPS];
   named all[MOST];
@@ -53,7 +53,7 @@ void og_write_layer_views(FILE *to, og_layer *const *layers, int count) {
       int at = 0;
       while (at < n && strcmp(written[at].function, function)) at++;
       if (at < n && strcmp(written[at].members, members))
-        og_die(layers[i]->e->place, "%s() takes other inputs elsewhere", function);
+        og_die(layers[i]->e->location, "%s() has other inputs in another layer", function);
       if (at < n) continue;
       written[n].function = function, written[n++].members = members;
       fprintf(to,

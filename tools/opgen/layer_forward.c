@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes forward functions: a formula becomes direct calls of the ops' C functions. In it a name is
-// an input, a tensor of the layer, or an argument of its constructor, in this order; `training` is
-// the module's mode. A layer with an argument `inplace` calls its op in place where that is true.
+// Writes forward functions: a formula becomes direct calls of the ops' C functions. A name is an
+// input, a tensor of the layer, or an argument of its constructor, in this order; `training` is the
+// module's mode. A layer with an argument `inplace` calls its op in place if the argument is true.
 #include "opgen/layer.h"
 
 typedef struct context {
@@ -23,10 +23,10 @@ static og_value name_of(const og_node *n, void *with) {
   const char *tensor = tensor_of(x->l, name->text);
   if (n->kind == OG_SHAPE) {
     if (!tensor || *n->text != 'n')
-      og_die(n->place, "'%s' has no place in the forward of %s", n->text, x->l->e->name);
+      og_die(n->location, "'%s' is not allowed in the forward of %s", n->text, x->l->e->name);
     return (og_value){.type = OG_INT, .c = og_format("px_tensor_%s(%s)", n->text, tensor)};
   }
-  if (tensor) {  // an input is always there, unless the entry says otherwise
+  if (tensor) {  // inputs are required unless marked optional
     int input = og_layer_input(x->l, n->text);
     bool absent = input < 0 || x->l->inputs[input].optional;
     return (og_value){
@@ -34,7 +34,7 @@ static og_value name_of(const og_node *n, void *with) {
   }
   if (!strcmp(n->text, "training")) return (og_value){.type = OG_BOOL, .c = "self->training"};
   int p = og_layer_param(x->l, n->text);
-  if (p < 0) og_die(n->place, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);
+  if (p < 0) og_die(n->location, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);
   return og_layer_param_value(&x->l->e->params[p]);
 }
 
@@ -58,7 +58,7 @@ const char *og_layer_absent(const og_param *p) {
   }
 }
 
-// A number where the op takes an optional one: its address, or NULL.
+// Writes a number for an optional parameter of the op: its address, or NULL.
 static const char *optional_number(context *x, og_value v, og_type type) {
   const char *c = type == OG_INT ? "int64_t" : type == OG_FLOAT ? "double" : "bool";
   if (!v.absent) return og_format("&(%s){%s}", c, v.c);
@@ -88,19 +88,20 @@ static const char *list_argument(context *x, const og_node *n) {
   return og_format("(const int64_t[]){%s}, 1", v.c);
 }
 
-// What an argument of the op's C function is for the node: the caller's, or the schema's default.
+// Returns the C argument of a parameter of the op: the node's value, or the schema's default.
 static const char *argument(context *x, const og_node *n, const og_op *op, const og_param *p) {
-  if (!n && p->fallback) n = og_formula(p->fallback, op->place);
+  if (!n && p->fallback) n = og_formula(p->fallback, op->location);
   bool none = !n || (n->kind == OG_CONSTANT && !strcmp(n->text, "None"));
   if (none && !p->optional)
-    og_die(x->l->e->place, "%s wants '%s' in the forward of %s", op->name, p->name, x->l->e->name);
+    og_die(x->l->e->location, "%s requires '%s' in the forward of %s", op->name, p->name,
+           x->l->e->name);
   if (none) return og_layer_absent(p);
   if (p->type == OG_TENSOR) return write_tensor(x, n);
   if (p->type == OG_INTS) return list_argument(x, n);
   og_value v = og_number(n, name_of, x);
   if (v.type == OG_TENSOR || v.type == OG_INTS || (v.type == OG_TEXT) != (p->type == OG_TEXT)) {
     if (p->type != OG_TEXT || !v.text)
-      og_die(n->place, "'%s' of %s cannot be that in the forward of %s", p->name, op->name,
+      og_die(n->location, "'%s' of %s has another type in the forward of %s", p->name, op->name,
              x->l->e->name);
     return v.text;
   }
@@ -109,27 +110,29 @@ static const char *argument(context *x, const og_node *n, const og_op *op, const
   return v.c;
 }
 
-// The nodes of a call in the order of the op's parameters.
+// Returns the nodes of a call in the order of the op's parameters.
 static const og_op *arguments_of(context *x, const og_node *call, const og_node **given,
                                  int results) {
   const og_op *op = og_find(call->text);
   const char *name = x->l->e->name;
-  if (!op) og_die(call->place, "unknown op '%s' in the forward of %s", call->text, name);
+  if (!op) og_die(call->location, "unknown op '%s' in the forward of %s", call->text, name);
   if (op->result_list || op->result_count != results || !og_has_new(op))
-    og_die(call->place, "%s does not give %d tensors, in the forward of %s", op->name, results,
+    og_die(call->location, "%s does not return %d tensors in the forward of %s", op->name, results,
            name);
   for (int i = 0; i < call->count; i++) {
     int at = call->keys[i] ? og_param_find(op, call->keys[i]) : i;
     if (at < 0 || at >= op->param_count)
-      og_die(call->place, "%s has no such argument in the forward of %s", op->name, name);
+      og_die(call->location, "%s has no argument of this name in the forward of %s", op->name,
+             name);
     if (given[at])
-      og_die(call->place, "'%s' is given twice in the forward of %s", op->params[at].name, name);
+      og_die(call->location, "'%s' is given twice in the forward of %s", op->params[at].name, name);
     given[at] = call->items[i];
   }
   return op;
 }
 
-// ", inputs[0], weight, bias)": what follows the result in a call; what it needs before is written.
+// Returns the arguments of a call after the result, ", inputs[0], weight, bias)", and writes the
+// statements they need.
 static const char *rest_of(context *x, const og_node *call, int results) {
   const og_node *given[OG_MAX_PARAMS] = {NULL};
   const og_op *op = arguments_of(x, call, given, results);
@@ -158,21 +161,21 @@ static og_node *call_node(const og_node *at, const char *op) {
   return call;
 }
 
-// An operator as a call of its op. A number at its left side becomes a tensor, which takes part in
-// promotion as a number does.
+// Rewrites an operator as a call of its op. A number on the left becomes a tensor, which takes part
+// in promotion like a number.
 static const og_node *as_call(context *x, const og_node *n) {
   static const char *const names[] = {"+", "add", "-", "sub", "*", "mul", "/", "div"};
   if (n->kind == OG_CALL) return n;
   if (n->kind == OG_NEGATE) return call_node(n, "neg");
   for (int i = 0; n->kind == OG_BINARY && i < 8; i += 2)
     if (!strcmp(names[i], n->text)) return call_node(n, names[i + 1]);
-  og_die(n->place, "'%s' gives no tensor in the forward of %s", n->text, x->l->e->name);
+  og_die(n->location, "'%s' is not a tensor in the forward of %s", n->text, x->l->e->name);
 }
 
 static const char *number_tensor(context *x, const og_node *n) {
   og_value v = og_number(n, name_of, x);
   if (v.type != OG_INT && v.type != OG_FLOAT && v.type != OG_BOOL)
-    og_die(n->place, "'%s' is no tensor in the forward of %s", n->text, x->l->e->name);
+    og_die(n->location, "'%s' is not a tensor in the forward of %s", n->text, x->l->e->name);
   int step = ++x->steps;
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n%sPX_TRY(px_tensor_from_scalar(&t%d, %s));\n",
           x->indent, step, x->indent, step, scalar_argument(n, v));
@@ -227,7 +230,7 @@ static void write_inplace(context *x, const og_node *n) {
   const char *values = "", *name = x->l->e->name;
   if (n->kind != OG_CALL || !n->count || n->items[0]->kind != OG_NAME ||
       og_layer_input(x->l, n->items[0]->text) != 0)
-    og_die(n->place, "%s has `inplace`: its forward is one op, and begins with its input", name);
+    og_die(n->location, "%s has `inplace`: its forward is one op, and begins with its input", name);
   const og_op *op = arguments_of(x, n, given, 1);
   fprintf(x->to, "  if (px_value_int(inplace) != 0) {\n");
   x->indent = "    ";
@@ -246,7 +249,7 @@ const char *og_layer_forward_name(const og_layer *l) {
   return l->run || l->forward ? og_format("forward_%s", l->e->name) : NULL;
 }
 
-// Arguments that have a tensor's name are not meant by it.
+// A name of both a tensor and an argument means the tensor.
 static void write_locals(FILE *to, const og_layer *l, const og_node *formula,
                          const og_node *other) {
   const og_node *nodes[] = {formula, other};
@@ -258,7 +261,7 @@ static void write_locals(FILE *to, const og_layer *l, const og_node *formula,
     if (!tensor_of(l, l->e->params[i].name)) og_write_layer_argument(to, l, i, nodes, 2);
 }
 
-// Two results, or one where the condition does not hold.
+// Writes a function with two results, or one if the condition does not hold.
 static void write_pair(FILE *to, const og_layer *l) {
   context x = {to, l, 0, "  "};
   fprintf(to,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what a layer does when it is made: sizes spread over the dimensions, then checks, changed
-// arguments and tensors, in the order of the entry; and of tensors that there are several of, their
-// names.
+// Writes the initialisation of a layer: expands sizes over the dimensions, then runs checks,
+// changed arguments and tensors in the order of the entry. Also writes the names of tensors indexed
+// by `each`.
 #include "opgen/layer.h"
 
 typedef struct context {
@@ -31,21 +31,21 @@ static const og_node *named(const og_named *all, int count, const char *name) {
   return NULL;
 }
 
-// len(LIST), size(LIST, NUMBER), of an argument.
+// len(LIST) and size(LIST, NUMBER) of an argument.
 static og_value of_list(const og_node *n, const context *x) {
   const char *name = n->count && n->items[0]->kind == OG_NAME ? n->items[0]->text : "";
   int p = og_layer_param(x->l, name), wanted = strcmp(n->text, "len") ? 2 : 1;
   if (p < 0 || x->l->e->params[p].type != OG_INTS || n->count != wanted ||
       (wanted == 2 && (strcmp(n->text, "size") || n->items[1]->kind != OG_NUMBER)))
-    og_die(n->place, "unknown name '%s' in layer %s", n->text, x->l->e->name);
+    og_die(n->location, "unknown name '%s' in layer %s", n->text, x->l->e->name);
   og_value list = og_layer_param_value(&x->l->e->params[p]);
   const char *c = wanted == 1 ? og_format("(int64_t)%s", list.n)
                               : og_format("%s[%s]", list.c, n->items[1]->text);
   return (og_value){.type = OG_INT, .c = c};
 }
 
-// Names are what `let` says, the numbers of the loops, and the constructor's arguments; those of
-// tensors mean them where a start takes one.
+// Resolves names: values of `let`, numbers of the `each` loops, and the constructor's arguments.
+// Names of tensors are allowed only as arguments of initializers.
 static og_value name_of(const og_node *n, void *with) {
   const context *x = with;
   const og_layer *l = x->l;
@@ -55,7 +55,7 @@ static og_value name_of(const og_node *n, void *with) {
   if (n->kind == OG_NAME && named(l->each, l->each_count, n->text))
     return (og_value){.type = OG_INT, .c = n->text};
   int p = n->kind == OG_NAME ? og_layer_param(x->l, n->text) : -1;
-  if (p < 0) og_die(n->place, "unknown name '%s' in layer %s", n->text, x->l->e->name);
+  if (p < 0) og_die(n->location, "unknown name '%s' in layer %s", n->text, x->l->e->name);
   return og_layer_param_value(&x->l->e->params[p]);
 }
 
@@ -79,8 +79,8 @@ static void write_check(context *x, const og_field *f) {
 
 static og_node *set_value(const og_field *f, og_node **condition) {
   const char *equals = strchr(f->text, '=');
-  if (!equals) og_die(f->place, "expected `set NAME = VALUE`");
-  return og_formula_if(equals + 1, f->place, condition);
+  if (!equals) og_die(f->location, "expected `set NAME = VALUE`");
+  return og_formula_if(equals + 1, f->location, condition);
 }
 
 static const char *as_value(context *x, const og_node *n, const og_param *p) {
@@ -89,7 +89,7 @@ static const char *as_value(context *x, const og_node *n, const og_param *p) {
   if (p->type == OG_INTS && v.type == OG_INTS)
     return n->kind == OG_NAME ? n->text : og_format("PX_IS(%s, %s)", v.c, v.n);
   if (v.type == OG_INTS || v.type == OG_TENSOR || (p->type == OG_TEXT) != (v.type == OG_TEXT))
-    og_die(n->place, "'%s' cannot be that in layer %s", p->name, x->l->e->name);
+    og_die(n->location, "'%s' has another type in layer %s", p->name, x->l->e->name);
   return og_format("%s(%s)", make, v.c);
 }
 
@@ -97,7 +97,7 @@ static void write_set(context *x, const og_field *f) {
   og_node *condition = NULL, *value = set_value(f, &condition);
   const char *name = og_trimmed(f->text, strchr(f->text, '='));
   int p = og_layer_param(x->l, name);
-  if (p < 0) og_die(f->place, "layer %s has no argument '%s'", x->l->e->name, name);
+  if (p < 0) og_die(f->location, "layer %s has no argument '%s'", x->l->e->name, name);
   const char *c = as_value(x, value, &x->l->e->params[p]);
   if (condition) fprintf(x->to, "  if (%s)\n  ", og_test(condition, name_of, x));
   fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s));\n", name, c);
@@ -106,7 +106,7 @@ static void write_set(context *x, const og_field *f) {
 
 // ---- param and buffer
 
-// How a tensor starts: the C call, in which $t is the tensor, $1 and $2 the arguments.
+// Initializers: the C call, with $t for the tensor and $1 and $2 for the arguments.
 static const struct {
   const char *name;
   int count;
@@ -131,7 +131,7 @@ static const char *start_of(context *x, const og_own *own) {
   size_t i = 0, count = sizeof starts / sizeof *starts;
   while (i < count && strcmp(starts[i].name, n->text)) i++;
   if (i == count || starts[i].count != n->count)
-    og_die(own->place, "`%s` with %d arguments starts no tensor", n->text, n->count);
+    og_die(own->location, "`%s` with %d arguments is not an initializer", n->text, n->count);
   const char *made = "";
   for (const char *at = starts[i].c; *at; at++)
     if (*at != '$')
@@ -149,7 +149,8 @@ static void write_sizes(context *x, const og_own *own) {
     const og_node *n = own->sizes->items[i];
     og_value v = og_number(n->kind == OG_SPREAD ? n->items[0] : n, name_of, x);
     if ((v.type == OG_INTS) != (n->kind == OG_SPREAD))
-      og_die(n->place, "a size of %s is no number, or `*` stands at no list", own->name);
+      og_die(n->location, "a size of %s is not a number, or `*` is not followed by a list",
+             own->name);
     if (n->kind == OG_SPREAD)
       fprintf(x->to, "    for (int i = 0; i < %s; i++) sizes[ndim++] = %s[i];\n", v.n, v.c);
     else
@@ -162,8 +163,8 @@ static const char *dtype_of(const og_own *own) {
   return !strcmp(own->dtype, "int64") ? "PX_INT64" : !strcmp(own->dtype, "bool") ? "PX_BOOL" : "";
 }
 
-// The name of a tensor, "weight_l{layer}{reverse:_reverse}", as the arguments of snprintf: the
-// number, or a text where it is not 0.
+// Returns the name of a tensor, "weight_l{layer}{reverse:_reverse}", as arguments of snprintf.
+// `{reverse:_reverse}` is the text if the number is nonzero.
 static const char *name_arguments(const context *x, const og_own *own) {
   const char *format = "", *arguments = "";
   for (const char *at = own->name; *at; at++) {
@@ -172,11 +173,11 @@ static const char *name_arguments(const context *x, const og_own *own) {
       continue;
     }
     const char *end = strchr(at, '}'), *colon = strchr(at, ':');
-    if (!end) og_die(own->place, "a '{' without '}' in %s", own->name);
+    if (!end) og_die(own->location, "unmatched '{' in %s", own->name);
     bool text = colon && colon < end;
     const char *name = og_trimmed(at + 1, text ? colon : end);
     if (!named(x->l->each, x->l->each_count, name))
-      og_die(own->place, "'%s' in %s is no number of `each`", name, own->name);
+      og_die(own->location, "'%s' in %s is not a number of `each`", name, own->name);
     const char *word = text ? og_quote(og_trimmed(colon + 1, end)) : NULL;
     format = og_format("%s%%%s", format, text ? "s" : "d");
     arguments = og_format(text ? "%s, %s ? %s : \"\"" : "%s, (int)%s", arguments, name, word);
@@ -185,26 +186,25 @@ static const char *name_arguments(const context *x, const og_own *own) {
   return og_format("\"%s\"%s", format, arguments);
 }
 
-// Opens the loops of `each`; gives the indent of what is inside.
+// Opens the loops of `each` and returns the indent of their bodies.
 static const char *open_loops(context *x) {
   const char *indent = "  ";
   for (int i = 0; i < x->l->each_count; i++) {
     const og_named *loop = &x->l->each[i];
     fprintf(x->to, "%sfor (int64_t %s = 0; %s < %s; %s++)%s\n", indent, loop->name, loop->name,
-            og_whole_number(loop->value, name_of, x), loop->name,
-            i + 1 < x->l->each_count ? "" : " {");
+            og_integer(loop->value, name_of, x), loop->name, i + 1 < x->l->each_count ? "" : " {");
     indent = og_format("%s  ", indent);
   }
   return indent;
 }
 
-// The tensors of one round of the loops. Where the condition does not hold there is none.
+// Writes the tensors of one iteration of the loops. There is none if the condition does not hold.
 static void write_each(context *x) {
   const char *indent = open_loops(x);
   fprintf(x->to, "%schar name[PX__TEXT];\n", indent);
   for (int i = 0; i < x->l->own_count; i++) {
     const og_own *own = &x->l->own[i];
-    if (!own->each || own->buffer) og_die(own->place, "%s is none of each", own->name);
+    if (!own->each || own->buffer) og_die(own->location, "%s is not indexed by `each`", own->name);
     fprintf(x->to, "%spx_tensor *own_%s = NULL;\n", indent, own->id);
     fprintf(x->to, "%ssnprintf(name, sizeof name, %s);\n", indent, name_arguments(x, own));
     fprintf(x->to, "%sif (px__has_tensor(self, name, %s)) {\n", indent,
@@ -216,7 +216,7 @@ static void write_each(context *x) {
   fprintf(x->to, "  }\n");
 }
 
-// What the i-th tensor is called.
+// Writes the function returning the name of the i-th tensor.
 static void write_names(context *x, const og_node *const *nodes, int count) {
   fprintf(x->to,
           "static bool tensor_name_%s(const px_module *self, int i, char *name, size_t room) {\n",
@@ -235,7 +235,7 @@ static void write_names(context *x, const og_node *const *nodes, int count) {
 
 static void write_own(context *x, const og_own *own) {
   const char *sort = own->buffer ? "buffer" : "parameter", *dtype = dtype_of(own);
-  if (!*dtype) og_die(own->place, "unknown dtype '%s' of %s", own->dtype, own->name);
+  if (!*dtype) og_die(own->location, "unknown dtype '%s' of %s", own->dtype, own->name);
   if (own->given) {
     fprintf(x->to, "  PX_TRY(px__take_buffer(self, \"%s\"));\n", own->name);
     return;
@@ -258,30 +258,31 @@ static void write_own(context *x, const og_own *own) {
 
 // ---- child NAME = KIND(ARGUMENTS)
 
-// KIND(ARGUMENTS)
+// Parses KIND(ARGUMENTS).
 static og_node *child_call(const og_field *f) {
   const char *equals = strchr(f->text, '=');
-  og_node *call = equals ? og_formula(equals + 1, f->place) : NULL;
-  if (!call || call->kind != OG_CALL) og_die(f->place, "expected `child NAME = LAYER(ARGUMENTS)`");
+  og_node *call = equals ? og_formula(equals + 1, f->location) : NULL;
+  if (!call || call->kind != OG_CALL)
+    og_die(f->location, "expected `child NAME = LAYER(ARGUMENTS)`");
   return call;
 }
 static const og_entry *kind_of(const og_node *call) {
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "layer") && !strcmp(og.entries[i]->name, call->text))
       return og.entries[i];
-  og_die(call->place, "there is no layer %s", call->text);
+  og_die(call->location, "unknown layer %s", call->text);
 }
-// By position, or by name; NULL: not given.
+// Returns an argument by position or name; NULL if absent.
 static const og_node *argument_of(const og_node *call, int position, const char *name) {
   for (int i = 0; i < call->count; i++)
     if (call->keys[i] ? !strcmp(call->keys[i], name) : i == position) return call->items[i];
   return NULL;
 }
 
-// Where tensors go is passed on without being said.
+// device and dtype are passed on implicitly.
 static const char *child_argument(context *x, const og_node *call, int i, const og_param *p) {
   const og_node *n = argument_of(call, i, p->name);
-  if (n && p->type == OG_INTS) return og_format("PX_I(%s)", og_whole_number(n, name_of, x));
+  if (n && p->type == OG_INTS) return og_format("PX_I(%s)", og_integer(n, name_of, x));
   if (n) return as_value(x, n, p);
   bool passes = (p->type == OG_DEVICE || p->type == OG_DTYPE) && og_layer_param(x->l, p->name) >= 0;
   return passes ? og_format("px_module_attribute(self, \"%s\")", p->name) : "{0}";
@@ -305,14 +306,14 @@ static int loop_nodes(const og_layer *l, const og_node **nodes) {
   return l->each_count;
 }
 
-// All that the names of tensors read.
+// Collects the nodes read by the names of tensors.
 static int naming_nodes(const og_layer *l, const og_node **nodes) {
   int count = loop_nodes(l, nodes);
   for (int i = 0; i < l->own_count; i++) nodes[count++] = l->own[i].condition;
   return count;
 }
 
-// All that the steps read, to know the arguments.
+// Collects the nodes read by the steps, to declare the arguments.
 static int nodes_of(const og_layer *l, const og_node **nodes) {
   int count = 0, own = 0;
   for (int i = 0; i < l->e->field_count; i++) {
@@ -339,7 +340,7 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
 
 // ---- fixed NAME = VALUE
 
-// An attribute that is new may move those that there are, and lists lie in them.
+// A new attribute may move the existing ones; list pointers into them are read again.
 static void read_lists_again(context *x, const og_node *const *nodes, int count) {
   for (int i = 0; i < x->l->e->param_count; i++) {
     const og_param *p = &x->l->e->params[i];
@@ -351,7 +352,7 @@ static void read_lists_again(context *x, const og_node *const *nodes, int count)
 static void write_fixed(context *x, const og_named *let) {
   og_value v = og_number(let->value, name_of, x);
   if (v.type != OG_TEXT && v.type != OG_INT && v.type != OG_BOOL)
-    og_die(let->value->place, "'%s' of layer %s is no text and no whole number", let->name,
+    og_die(let->value->location, "'%s' of layer %s is neither a string nor an integer", let->name,
            x->l->e->name);
   fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s(%s)));\n", let->name,
           og_types[v.type].make, v.c);
@@ -363,7 +364,7 @@ static void write_step(context *x, const og_field *f, int *own) {
   if (!strcmp(f->name, "child")) write_child(x, f);
   bool tensor = !strcmp(f->name, "param") || !strcmp(f->name, "buffer");
   if (tensor && !x->l->each_count) write_own(x, &x->l->own[*own]);
-  if (tensor && x->l->each_count && !*own) write_each(x);  // all at once
+  if (tensor && x->l->each_count && !*own) write_each(x);  // all in one loop
   *own += tensor;
   if (!strcmp(f->name, "init")) fprintf(x->to, "  PX_TRY(%s(self));\n", f->text);
 }

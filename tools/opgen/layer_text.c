@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what is read of layers: docstrings with signatures, stubs, the reference page, and the
-// samples of the tests.
+// Writes the documentation of layers: docstrings with signatures, stubs, the reference page, and
+// the samples of the tests.
 #include "opgen/layer.h"
 
 #include <ctype.h>
@@ -14,8 +14,8 @@ static const char *python_type(const og_param *p) {
   return p->optional ? og_format("Optional[%s]", type) : type;
 }
 
-// As a reader wants it: "str, int or tuple of ints".
-static const char *said_type(const og_param *p) {
+// Returns the type in words: "str, int or tuple of ints".
+static const char *type_words(const og_param *p) {
   const char *type = p->owned               ? "int or tuple of ints and None"
                      : p->type == OG_INTS   ? "int or tuple of ints"
                      : p->type == OG_DEVICE ? "device"
@@ -45,7 +45,7 @@ typedef struct sample {
 static sample read_sample(const og_layer *l, const og_field *f) {
   const char *semicolon = strchr(f->text, ';'), *arrow = strstr(f->text, "->");
   if (!semicolon || !arrow || arrow < semicolon)
-    og_die(f->place, "expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of %s", l->e->name);
+    og_die(f->location, "expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of %s", l->e->name);
   return (sample){og_trimmed(f->text, semicolon), og_trimmed(semicolon + 1, arrow),
                   og_trimmed(arrow + 2, arrow + strlen(arrow))};
 }
@@ -58,11 +58,11 @@ void og_write_layer_samples(FILE *to, const og_layer *l) {
   }
 }
 
-// f(2,3) as "torch.randn(2, 3)".
+// Converts f(2,3) to "torch.randn(2, 3)".
 static const char *python_tensor(const og_layer *l, const char *text) {
   const char *open = strchr(text, '('), *limit = strchr(text, ';');
   const char *close = open ? strchr(open, ')') : NULL;
-  if (!close) og_die(l->e->place, "the sample `%s` of %s is no tensor", text, l->e->name);
+  if (!close) og_die(l->e->location, "the sample `%s` of %s is not a tensor", text, l->e->name);
   char *sizes = og_copy(open + 1, (size_t)((limit ? limit : close) - open - 1));
   const char *spaced = "";
   for (const char *at = sizes; *at; at++)
@@ -80,13 +80,13 @@ static const char *python_tensor(const og_layer *l, const char *text) {
     case 'i':
       return og_format("torch.randint(%d, (%s%s))", atoi(limit + 1), spaced, lone ? "," : "");
     default:
-      og_die(l->e->place, "the sample `%s` of %s is no tensor", text, l->e->name);
+      og_die(l->e->location, "the sample `%s` of %s is not a tensor", text, l->e->name);
   }
 }
 
 static bool is_tensor(const char *text) { return strchr("fpusi", *text) && text[1] == '('; }
 
-// [2,3] as "(2, 3)"; all else as it stands.
+// Converts [2,3] to "(2, 3)"; other values are returned as is.
 static const char *python_value(const char *text) {
   const char *made = "";
   if (*text != '[') return text;
@@ -95,33 +95,32 @@ static const char *python_value(const char *text) {
   return og_format("(%s)", made);
 }
 
-// Where in Python's arguments the k-th tensor stands: what goes before it and behind it, where it
-// begins or ends a tuple.
-static void place_of(const og_layer *l, int k, const char **before, const char **behind) {
-  *before = *behind = "";
+// Sets the parentheses before and after the k-th tensor if it begins or ends a tuple.
+static void tuple_marks(const og_layer *l, int k, const char **before, const char **after) {
+  *before = *after = "";
   for (int i = 0, first = 0; i < l->input_count; first += l->inputs[i++].tensors) {
-    int place = k - first, tensors = l->inputs[i].tensors;
-    if (tensors == 1 || place < 0 || place >= tensors) continue;
-    if (place == 0) *before = "(";
-    if (place == tensors - 1) *behind = ")";
+    int position = k - first, tensors = l->inputs[i].tensors;
+    if (tensors == 1 || position < 0 || position >= tensors) continue;
+    if (position == 0) *before = "(";
+    if (position == tensors - 1) *after = ")";
   }
 }
 
-// A sample's words as Python's arguments: `3 weight=p(4)` as "3, weight=torch.rand(4) + 0.5".
+// Converts a sample to Python arguments: `3 weight=p(4)` to "3, weight=torch.rand(4) + 0.5".
 static const char *python_arguments(const og_layer *l, const char *words, bool inputs) {
-  const char *made = "", *before = "", *behind = "";
+  const char *made = "", *before = "", *after = "";
   int k = 0;
   char *all = strdup(words);
   for (char *one = strtok(all, " "); one; one = strtok(NULL, " ")) {
     char *equals = strchr(one, '='), *value = equals ? equals + 1 : one;
-    if (inputs) place_of(l, k++, &before, &behind);
+    if (inputs) tuple_marks(l, k++, &before, &after);
     made = og_format("%s%s%s%.*s%s%s", made, *made ? ", " : "", before, (int)(value - one), one,
-                     is_tensor(value) ? python_tensor(l, value) : python_value(value), behind);
+                     is_tensor(value) ? python_tensor(l, value) : python_value(value), after);
   }
   return made;
 }
 
-// "(2,3)" as "2, 3".
+// Converts "(2,3)" to "2, 3".
 static const char *python_sizes(const char *sizes) {
   const char *made = "";
   for (const char *at = sizes + 1; *at && *at != ')'; at++)
@@ -136,7 +135,7 @@ static const char *docstring_params(const og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     const og_param *p = &l->e->params[i];
     const char *fallback = p->fallback ? p->fallback : p->optional ? "None" : NULL;
-    text = og_format("%s\n    %s (%s): %s%s%s", text, p->name, said_type(p),
+    text = og_format("%s\n    %s (%s): %s%s%s", text, p->name, type_words(p),
                      og_argument_text(l->e, p->name), fallback ? ". Default: " : "",
                      fallback ? fallback : "");
   }
@@ -170,7 +169,7 @@ const char *og_layer_docstring(const og_layer *l) {
     text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
   }
   f = og_entry_field(l->e, "example");
-  if (f) text = og_format("%s\n\nExample:%s", text, og_told_example(f));
+  if (f) text = og_format("%s\n\nExample:%s", text, og_example_lines(f));
   return og_format("%s\n", text);
 }
 
@@ -226,15 +225,14 @@ const char *og_method_signature(const og_layer *l, const og_method *m) {
   return og_format("(%s) -> %s", method_params(m), method_result(l, m));
 }
 static void write_methods_stub(FILE *to, const og_layer *l) {
-  for (int i = 0; i <= l->method_count;
-       i++) {  // the first once more, as what the object is called by
+  for (int i = 0; i <= l->method_count; i++) {  // the first method is also __call__
     const og_method *m = &l->methods[i ? i - 1 : 0];
     fprintf(to, "    def %s(self, %s) -> %s: ...\n", i ? m->name : "__call__", method_params(m),
             method_result(l, m));
   }
 }
 
-// A layer that takes batch_sizes takes a packed sequence, too, and gives one.
+// A layer with batch_sizes also accepts a packed sequence and returns one.
 static void write_calls_stub(FILE *to, const og_layer *l) {
   bool packs = og_layer_input(l, "batch_sizes") >= 0;
   for (int call = 0; call < 2; call++)
@@ -264,7 +262,7 @@ void og_write_layer_stub(FILE *to, const og_layer *l) {
         l->own[i].name);
   if (l->children) {
     write_children_stub(to, l);
-  } else if (!og_layer_takes_modules(l, true)) {  // or else the constructor is in a Python file
+  } else if (!og_layer_takes_modules(l, true)) {  // else the constructor is hand-written Python
     fprintf(to, "    def __init__(self");
     for (int i = 0; i < l->e->param_count; i++) {
       const og_param *p = &l->e->params[i];
@@ -296,20 +294,20 @@ static void write_tensors(FILE *to, const og_layer *l) {
   }
 }
 
-// Inputs and results, where there is more to say than their shapes.
+// Writes inputs and results that shapes do not describe.
 static void write_ports(FILE *to, const og_layer *l) {
   const char *inputs = og_layer_text(l, "inputs"), *results = og_layer_text(l, "results");
   const char *each = og_layer_text(l, "each");
   if (each) fprintf(to, "- for each `%s`\n", each);
   for (int i = 0; i < l->e->field_count; i++)
     if (!strcmp(l->e->fields[i].name, "let") || !strcmp(l->e->fields[i].name, "fixed"))
-      fprintf(to, "- with `%s`\n", l->e->fields[i].text);
+      fprintf(to, "- where `%s`\n", l->e->fields[i].text);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "child", f));)
     fprintf(to, "- child `%s`\n", f->text);
   for (int i = 0; i < l->method_count; i++)
     fprintf(to, "- method `%s%s`\n", l->methods[i].name, og_method_signature(l, &l->methods[i]));
   if (!results || l->method_count) return;
-  fprintf(to, "- inputs: `%s`; results: `%s` (`[2]`: two tensors; `?`: may be absent)\n",
+  fprintf(to, "- inputs: `%s`; results: `%s` (`[2]`: two tensors; `?`: optional)\n",
           inputs ? inputs : "input", results);
 }
 
@@ -319,14 +317,14 @@ void og_write_layer_page(FILE *to, const og_layer *l) {
   fprintf(to, "## %s\n\n`%s(%s)`\n\n%s%s%s\n\n", l->e->name, l->e->name, python_params(l),
           og_layer_text(l, "doc"), note ? " " : "", note ? note : "");
   for (int i = 0; i < l->e->param_count; i++)
-    fprintf(to, "- `%s` (%s): %s\n", l->e->params[i].name, said_type(&l->e->params[i]),
+    fprintf(to, "- `%s` (%s): %s\n", l->e->params[i].name, type_words(&l->e->params[i]),
             og_argument_text(l->e, l->e->params[i].name));
   write_tensors(to, l);
-  if (forward) fprintf(to, "- gives `%s`\n", forward);
+  if (forward) fprintf(to, "- returns `%s`\n", forward);
   write_ports(to, l);
   if (shape) fprintf(to, "- shapes: %s\n", shape);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
-    fprintf(to, "- fails: %s\n", og_check_sentence(f, NULL));
+    fprintf(to, "- raises: %s\n", og_check_sentence(f, NULL));
   if (!l->children) fprintf(to, "- C: `px_%s_new`\n", l->cname);
   fprintf(to, "\n");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimisers: takes their entries apart, makes an op of the update of each, and writes the rows of
-// the library's table (gen/optim_kinds.c).
+// Optimisers: parses their entries, makes an op of each update, and writes the rows of the
+// library's table (gen/optim_kinds.c).
 #include "opgen/optim.h"
 
 #include <ctype.h>
@@ -12,14 +12,14 @@ static int kind_count, loop_count;
 const optim *optim_at(int k) { return k < kind_count ? &kinds[k] : NULL; }
 const optim *optim_loop_at(int k) { return k < loop_count ? &loops[k] : NULL; }
 
-const optim_pair *optim_pair_of(const optim *o, const char *option, int *place) {
+const optim_pair *optim_pair_of(const optim *o, const char *option, int *index) {
   for (int i = 0; i < o->pair_count; i++)
-    for (*place = 0; *place < OPTIM_PARTS && o->pairs[i].parts[*place]; ++*place)
-      if (!strcmp(o->pairs[i].parts[*place], option)) return &o->pairs[i];
+    for (*index = 0; *index < OPTIM_PARTS && o->pairs[i].parts[*index]; ++*index)
+      if (!strcmp(o->pairs[i].parts[*index], option)) return &o->pairs[i];
   return NULL;
 }
 
-// The place of an option; -1: there is none of that name.
+// Returns the index of an option; -1 if none.
 static int option_place(const optim *o, const char *name) {
   for (int i = 0; i < o->option_count; i++)
     if (!strcmp(o->options[i]->name, name)) return i;
@@ -27,7 +27,7 @@ static int option_place(const optim *o, const char *name) {
 }
 bool optim_has_option(const optim *o, const char *name) { return option_place(o, name) >= 0; }
 
-// ---- names and where they may stand
+// ---- names and scopes
 
 static const optim_state *state_named(const optim *o, const char *name) {
   for (int i = 0; i < o->state_count; i++)
@@ -35,7 +35,7 @@ static const optim_state *state_named(const optim *o, const char *name) {
   return NULL;
 }
 
-// What a name of a line stands for, as far as the lines before it say.
+// The meaning of a name in a line, given the previous lines.
 typedef enum meaning { UNKNOWN, OPTION, STATE, SCALAR, NUMBER, LOCAL, FIRST, TENSOR } meaning;
 static meaning meaning_of(const optim *o, const char *name, int before) {
   const optim_state *s = state_named(o, name);
@@ -52,13 +52,13 @@ static meaning meaning_of(const optim *o, const char *name, int before) {
 
 typedef struct scope {
   optim *o;
-  int before;     // lines
-  bool elements;  // of the tensors; numbers otherwise
-  bool options;   // nothing but options may stand here
-  bool others;    // something else did, where it may
+  int before;     // number of visible lines
+  bool elements;  // elements of tensors are allowed; otherwise numbers
+  bool options;   // only options are allowed
+  bool others;    // a name other than an option was used
 } scope;
 
-static void add_number(optim *o, const char *name, og_place at) {
+static void add_number(optim *o, const char *name, og_location at) {
   for (int i = 0; i < o->number_count; i++)
     if (!strcmp(o->numbers[i], name)) return;
   if (o->number_count == OPTIM_NUMBERS) og_die(at, "too many numbers of %s", o->entry->name);
@@ -70,9 +70,9 @@ static void look_up(const og_node *n, void *context) {
   meaning m = meaning_of(s->o, n->text, s->before);
   bool tensor = m == STATE || m == LOCAL || m == TENSOR;
   if (m == UNKNOWN || (s->options && m != OPTION) || (!s->elements && tensor))
-    og_die(n->place, "unknown name '%s' in a line of %s", n->text, s->o->entry->name);
+    og_die(n->location, "unknown name '%s' in a line of %s", n->text, s->o->entry->name);
   if (m != OPTION) s->others = true;
-  if (s->elements && !tensor) add_number(s->o, n->text, n->place);
+  if (s->elements && !tensor) add_number(s->o, n->text, n->location);
 }
 
 static bool look_up_all(optim *o, const og_node *tree, int before, bool elements, bool options) {
@@ -83,40 +83,40 @@ static bool look_up_all(optim *o, const og_node *tree, int before, bool elements
 
 // ---- reading
 
-// "NAME = FORMULA if CONDITION": the parts that are there.
+// Parses "NAME = FORMULA if CONDITION"; FORMULA and CONDITION are optional.
 static const char *take_name(const og_field *f, const char **rest) {
   const char *end = og_word_end(f->text);
-  if (end == f->text) og_die(f->place, "expected a name, not '%s'", f->text);
+  if (end == f->text) og_die(f->location, "expected a name, not '%s'", f->text);
   *rest = og_skip(end);
   return og_copy(f->text, (size_t)(end - f->text));
 }
 
 static void read_state(optim *o, const og_field *f, bool scalar) {
   const char *rest;
-  if (o->state_count == OPTIM_STATES) og_die(f->place, "too many states of %s", o->entry->name);
-  if (scalar && o->state_count == OPTIM_SCALARS) og_die(f->place, "too many scalars");
+  if (o->state_count == OPTIM_STATES) og_die(f->location, "too many states of %s", o->entry->name);
+  if (scalar && o->state_count == OPTIM_SCALARS) og_die(f->location, "too many scalars");
   if (scalar && o->state_count && !o->states[o->state_count - 1].scalar)
-    og_die(f->place, "scalars come before the states that are tensors");
+    og_die(f->location, "scalars come before the states that are tensors");
   optim_state *s = &o->states[o->state_count++];
   *s = (optim_state){.name = take_name(f, &rest), .scalar = scalar};
   const char *test = !strncmp(rest, "if ", 3) ? rest : strstr(rest, " if ");
   if (*rest == '=') {
     const char *end = test ? test : rest + strlen(rest);
-    s->initial = og_formula(og_trimmed(rest + 1, end), f->place);
+    s->initial = og_formula(og_trimmed(rest + 1, end), f->location);
     look_up_all(o, s->initial, 0, false, true);
   }
   if (test) {
-    s->needed = og_formula(og_skip(test) + 3, f->place);
+    s->needed = og_formula(og_skip(test) + 3, f->location);
     look_up_all(o, s->needed, 0, false, true);
   } else if (*rest && *rest != '=') {
-    og_die(f->place, "expected `= NUMBER` or `if CONDITION`, not '%s'", rest);
+    og_die(f->location, "expected `= NUMBER` or `if CONDITION`, not '%s'", rest);
   }
 }
 
 static void read_pair(optim *o, const og_field *f) {
   const char *rest;
   char parts[OPTIM_PARTS][64];
-  if (o->pair_count == OPTIM_PAIRS) og_die(f->place, "too many pairs of %s", o->entry->name);
+  if (o->pair_count == OPTIM_PAIRS) og_die(f->location, "too many tuples of %s", o->entry->name);
   optim_pair *p = &o->pairs[o->pair_count++];
   p->name = take_name(f, &rest);
   int count =
@@ -125,7 +125,7 @@ static void read_pair(optim *o, const og_field *f) {
     if (!optim_has_option(o, parts[i])) count = 0;
     p->parts[i] = og_copy(parts[i], strlen(parts[i]));
   }
-  if (count < 2) og_die(f->place, "expected `pair NAME = OPTION, OPTION`");
+  if (count < 2) og_die(f->location, "expected `tuple NAME = OPTION, OPTION`");
 }
 
 static void read_check(optim *o, const og_field *f, optim_line *line) {
@@ -141,21 +141,21 @@ static void check_target(const optim *o, const optim_line *line) {
                : line->sort == OPTIM_SET ? m == STATE || !strcmp(line->name, "param")
                                          : m == UNKNOWN;
   if (!sound)
-    og_die(line->place, "'%s' cannot be %s", line->name,
-           m == UNKNOWN ? "set: it is no state" : "set here, or is there already");
+    og_die(line->location, "'%s' cannot be %s", line->name,
+           m == UNKNOWN ? "set: it is not a state" : "set here, or is already set");
 }
 
 static void read_line(optim *o, const og_field *f, optim_sort sort) {
   const char *rest;
-  if (o->line_count == OPTIM_LINES) og_die(f->place, "too many lines of %s", o->entry->name);
+  if (o->line_count == OPTIM_LINES) og_die(f->location, "too many lines of %s", o->entry->name);
   optim_line *line = &o->lines[o->line_count];
-  *line = (optim_line){.sort = sort, .place = f->place};
+  *line = (optim_line){.sort = sort, .location = f->location};
   if (sort == OPTIM_CHECK) {
     read_check(o, f, line);
   } else {
     line->name = take_name(f, &rest);
-    if (*rest != '=') og_die(f->place, "expected `%s NAME = FORMULA`", f->name);
-    line->tree = og_formula(og_skip(rest + 1), f->place);
+    if (*rest != '=') og_die(f->location, "expected `%s NAME = FORMULA`", f->name);
+    line->tree = og_formula(og_skip(rest + 1), f->location);
     check_target(o, line);
     look_up_all(o, line->tree, o->line_count, sort >= OPTIM_LET, false);
   }
@@ -166,9 +166,10 @@ static void read_options(optim *o) {
   const og_entry *e = o->entry;
   for (int i = 0; i < e->param_count; i++) {
     const og_param *p = &e->params[i];
-    if (optim_is_manner(p)) continue;
+    if (optim_is_implementation(p)) continue;
     if ((p->type != OG_FLOAT && p->type != OG_BOOL) || p->optional || !p->fallback)
-      og_die(e->place, "option '%s' of %s is no float or bool with a default", p->name, e->name);
+      og_die(e->location, "option '%s' of %s is not a float or bool with a default", p->name,
+             e->name);
     o->options[o->option_count++] = p;
   }
 }
@@ -190,19 +191,19 @@ static void read_entry(optim *o, const og_entry *e) {
   o->numbers_op = og_format("%s_numbers", lower);
   for (int i = 0; i < e->field_count; i++) {
     const og_field *f = &e->fields[i];
-    if (!strcmp(f->name, "pair")) read_pair(o, f);
+    if (!strcmp(f->name, "tuple")) read_pair(o, f);
     if (!strcmp(f->name, "state") || !strcmp(f->name, "scalar"))
       read_state(o, f, f->name[1] == 'c');
     for (int k = 0; k < 5; k++)
       if (!strcmp(f->name, lines[k].name)) read_line(o, f, lines[k].sort);
   }
-  if (optim_has_option(o, "maximize")) add_number(o, "maximize", e->place);
+  if (optim_has_option(o, "maximize")) add_number(o, "maximize", e->location);
 }
 
 // ---- the op
 
 static og_op *make_kernel_op(const optim *o, const char *schema, const char *run, const char *doc) {
-  og_place at = o->entry->place;
+  og_location at = o->entry->location;
   og_op *op = og_op_begin("op", og_format("op %s", schema), at);
   const char *const fields[] = {"kind kernel hidden", "wrapper none", "dtypes float",
                                 og_format("run %s", run), og_format("doc %s", doc)};
@@ -211,9 +212,9 @@ static og_op *make_kernel_op(const optim *o, const char *schema, const char *run
   return op;
 }
 
-// The update as an op: it changes its tensors in place, in one kernel. Its numbers come by value,
-// or else they lie on the device, in a line of what the op of numbers has made; then the scalars
-// are tensors there, which it moves on.
+// Makes the op of the update: one kernel that changes its tensors in place. Its numbers are passed
+// by value, or are on the device in a row written by the op of numbers. In the second form the
+// scalars are tensors on the device, which the op updates.
 static void make_update(const optim *o, bool on_device) {
   const char *tensors = "Tensor param, Tensor grad", *results = "Tensor new_param", *numbers = "";
   for (int i = 0; i < o->state_count; i++) {
@@ -227,11 +228,10 @@ static void make_update(const optim *o, bool on_device) {
     numbers = og_format("%s, float %s", numbers, o->numbers[i]);
   if (on_device) numbers = ", Tensor numbers, int line";
   const char *name = on_device ? og_format("%s_by", o->op) : o->op;
-  og_op_end(
-      make_kernel_op(o, og_format("%s(%s%s) -> (%s)", name, tensors, numbers, results),
-                     on_device ? "optimizer_step_by" : "optimizer_step",
-                     og_format("Takes one step of %s, whose entry says how%s.", o->entry->name,
-                               on_device ? ", by numbers that lie on the device" : "")));
+  og_op_end(make_kernel_op(o, og_format("%s(%s%s) -> (%s)", name, tensors, numbers, results),
+                           on_device ? "optimizer_step_by" : "optimizer_step",
+                           og_format("Performs one step of %s%s.", o->entry->name,
+                                     on_device ? " with numbers on the device" : "")));
 }
 
 int optim_scalars(const optim *o) {
@@ -240,7 +240,7 @@ int optim_scalars(const optim *o) {
   return count;
 }
 
-// What the host computes for a step by value, as an op: a line of numbers for each parameter.
+// Makes the op that computes the numbers of a step on the device, one row per parameter.
 static void make_numbers(const optim *o) {
   const char *options = "";
   for (int i = 0; i < o->option_count; i++)
@@ -251,12 +251,12 @@ static void make_numbers(const optim *o) {
                 "Tensor",
                 o->numbers_op, options),
       "optimizer_numbers",
-      og_format("Makes the numbers of a step of %s on the device, a line for each parameter.",
+      og_format("Computes the numbers of a step of %s on the device, one row per parameter.",
                 o->entry->name));
   og_op_field(op,
-              og_format("check each == %d : RUNTIME \"%s has %d scalars for each parameter\"",
+              og_format("check each == %d : RUNTIME \"%s requires %d scalars per parameter\"",
                         optim_scalars(o), o->entry->name, optim_scalars(o)),
-              o->entry->place);
+              o->entry->location);
   og_op_end(op);
 }
 
@@ -266,20 +266,20 @@ static void make_ops(const optim *o) {
   make_numbers(o);
 }
 
-// `loop NAME(...)`: of its checks, which are Python as they stand, nothing is read here.
+// Reads `loop NAME(...)`. Its checks are Python and are not parsed.
 static void read_loop(const og_entry *e) {
-  if (loop_count == LOOPS) og_die(e->place, "too many loops");
+  if (loop_count == LOOPS) og_die(e->location, "too many loops");
   optim *o = &loops[loop_count++];
   o->entry = e;
   for (int i = 0; i < e->param_count; i++) o->options[o->option_count++] = &e->params[i];
-  for (const og_field *f = NULL; (f = og_entry_next(e, "pair", f));) read_pair(o, f);
+  for (const og_field *f = NULL; (f = og_entry_next(e, "tuple", f));) read_pair(o, f);
 }
 
 void og_optim_read(void) {
   for (int i = 0; i < og.entry_count; i++) {
     if (!strcmp(og.entries[i]->sort, "loop")) read_loop(og.entries[i]);
     if (strcmp(og.entries[i]->sort, "optimizer")) continue;
-    if (kind_count == 64) og_die(og.entries[i]->place, "too many optimizers");
+    if (kind_count == 64) og_die(og.entries[i]->location, "too many optimizers");
     read_entry(&kinds[kind_count], og.entries[i]);
     make_ops(&kinds[kind_count++]);
   }
@@ -295,15 +295,15 @@ static void write_options(FILE *to, const optim *o) {
   fprintf(to, "static const px_option options_%s[] = {\n", o->entry->name);
   for (int i = 0; i < o->option_count; i++) {
     const og_param *p = o->options[i];
-    int place;
-    const optim_pair *pair = optim_pair_of(o, p->name, &place);
+    int index;
+    const optim_pair *pair = optim_pair_of(o, p->name, &index);
     fprintf(to, "    {\"%s\", %s, '%c', %s},\n", p->name, constant(p),
             p->type == OG_BOOL ? 'b' : 'f', pair ? og_quote(pair->name) : "NULL");
   }
   fprintf(to, "};\n");
 }
 
-// A body in which options go by their names.
+// Ends a body and declares the options it mentions.
 static void write_with_options(FILE *to, const optim *o, og_body *body) {
   og_body_end(body);
   for (int i = 0; i < o->option_count; i++)
@@ -318,7 +318,7 @@ static void note_option(const og_node *n, void *context) {
   else
     *only = "";
 }
-// The place of the one option that a condition is about; -1 if there are several.
+// Returns the index of the only option in a condition; -1 if there are several.
 static int only_option(const optim *o, const og_node *tree) {
   const char *only = NULL;
   og_names(tree, note_option, &only);
@@ -413,7 +413,7 @@ static void write_row(FILE *to, const optim *o) {
           option_place(o, "capturable"), name, o->state_count, o->number_count, name, name, name);
 }
 
-// ---- constructors for C: every option by name, those that are left out at their defaults
+// ---- C constructors: named options with defaults
 
 static const char *stem(const optim *o) { return og_copy(o->op, strlen(o->op) - 5); }
 static const char *upper(const optim *o) {
@@ -427,7 +427,7 @@ void optim_write_constructor(FILE *to, const optim *o) {
   fprintf(to, "// %s\n// %s.\n", og_entry_field(o->entry, "doc")->text,
           og_entry_field(o->entry, "paper")->text);
   for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));)
-    fprintf(to, "//   fails: %s\n", og_check_sentence(f, "PX_"));
+    fprintf(to, "//   raises: %s\n", og_check_sentence(f, "PX_"));
   for (int i = 0; i < o->state_count; i++)
     fprintf(to, "%s%s%s", i ? ", " : "//   state: ", o->states[i].name,
             i + 1 < o->state_count ? "" : "\n");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimiser's entry, taken apart (optim.c); what follows from it is written by the files
-// that include this.
+// A parsed entry of an optimiser (optim.c), and the functions that write its outputs.
 #pragma once
 #include "opgen/opgen.h"
 
@@ -12,11 +11,11 @@ enum {
   OPTIM_LINES = 40
 };
 
-// A number or a tensor that is kept from step to step.
+// A number or tensor kept between steps.
 typedef struct optim_state {
   const char *name;
   bool scalar;
-  og_node *initial, *needed;  // NULL: zero; always
+  og_node *initial, *needed;  // NULL: zero; unconditional
 } optim_state;
 
 // A line of the update, in the order of the entry.
@@ -26,20 +25,20 @@ typedef struct optim_line {
   const char *name;
   og_node *tree;
   og_check check;
-  og_place place;
+  og_location location;
 } optim_line;
 
-// Several options that are one tuple in Python.
+// Options grouped in one tuple in Python.
 enum { OPTIM_PARTS = 3 };
 typedef struct optim_pair {
-  const char *name, *parts[OPTIM_PARTS];  // the last may be NULL
+  const char *name, *parts[OPTIM_PARTS];  // trailing ones are NULL
 } optim_pair;
 
 typedef struct optim {
   const og_entry *entry;
-  const char *op;                          // "adam_step"; by numbers on the device "adam_step_by"
+  const char *op;                          // "adam_step"; with numbers on the device "adam_step_by"
   const char *numbers_op;                  // "adam_numbers"
-  const og_param *options[OG_MAX_PARAMS];  // those that are no manners
+  const og_param *options[OG_MAX_PARAMS];  // without implementation options
   int option_count;
   optim_pair pairs[OPTIM_PAIRS];
   int pair_count;
@@ -47,25 +46,27 @@ typedef struct optim {
   int state_count;
   optim_line lines[OPTIM_LINES];
   int line_count;
-  const char *numbers[OPTIM_NUMBERS];  // what the kernel is given beside the tensors
+  const char *numbers[OPTIM_NUMBERS];  // arguments of the kernel besides the tensors
   int number_count;
 } optim;
 
-// Options of PyTorch's that say how a step is done, which is ours to choose: `bool? NAME`.
-static inline bool optim_is_manner(const og_param *p) { return p->type == OG_BOOL && p->optional; }
-// The pair that an option belongs to, and its place there; NULL if it stands alone.
-const optim_pair *optim_pair_of(const optim *o, const char *option, int *place);
+// Implementation options of PyTorch without effect on results, e.g. `foreach`: `bool? NAME`.
+static inline bool optim_is_implementation(const og_param *p) {
+  return p->type == OG_BOOL && p->optional;
+}
+// Returns the tuple of an option and its index there; NULL if it has none.
+const optim_pair *optim_pair_of(const optim *o, const char *option, int *index);
 bool optim_has_option(const optim *o, const char *name);
-int optim_scalars(const optim *o);  // how many states are scalars: the first ones
-// The k-th entry; NULL past the last.
+int optim_scalars(const optim *o);  // number of scalar states, which come first
+// Returns the k-th entry; NULL past the last.
 const optim *optim_at(int k);
-// The same for those whose step is a loop of Python: these have options and pairs alone.
+// The same for optimisers with a step in Python: these have only options and tuples.
 const optim *optim_loop_at(int k);
 
 void optim_write_constructor(FILE *to, const optim *o);
 void optim_write_kind(FILE *to, const optim *o);
-// The body that makes the numbers `n` and moves the scalars `s` on, of options `o`; `checked`: it
-// returns a px_status where it refuses.
+// Writes the body that computes the numbers `n` and updates the scalars `s` from options `o`.
+// `checked`: it returns a px_status and runs the checks.
 void optim_write_numbers(FILE *to, const optim *o, bool checked);
 
 // ---- optim_kernels.c

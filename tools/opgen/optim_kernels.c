@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of optimisers' updates, for the CPU and for CUDA: a loop over elements, one pass over
-// memory. The formulas are those of the entry; what they call is what the kernels of pointwise ops
-// may call.
+// Writes the kernels of optimiser updates for the CPU and CUDA: one loop over elements, one pass
+// over memory. Formulas come from the entry; their functions are those of pointwise kernels.
 #include "opgen/optim.h"
 
 typedef void (*writer)(FILE *to, const optim *o);
 
-typedef og_stamp stamp;  // what the element formulas of one type are written from
+typedef og_stamp stamp;  // element type of formulas
 
-// The tensors that are changed: the parameter, then the states that are tensors.
+// Lists the modified tensors: the parameter, then the tensor states.
 static int changed(const optim *o, const char **names) {
   int count = 0;
   names[count++] = "param";
@@ -19,7 +18,7 @@ static int changed(const optim *o, const char **names) {
 
 static const og_op *op_of(const optim *o) { return og_find(o->op); }
 
-// The lines over elements, with all that they may name declared before them.
+// Writes the element-wise lines; their names are declared before.
 static void write_body(FILE *to, const optim *o, const stamp *s) {
   const char *names[OPTIM_STATES + OPTIM_LINES + 3];
   int count = changed(o, names);
@@ -31,8 +30,8 @@ static void write_body(FILE *to, const optim *o, const stamp *s) {
   for (int i = 0; i < o->line_count; i++) {
     const optim_line *line = &o->lines[i];
     if (line->sort != OPTIM_LET && line->sort != OPTIM_SET) continue;
-    og_expr e = og_rewrite(op_of(o), og_arith(line->tree, OG_ELEMENT), line->place, s->math, s->c,
-                           names, false);
+    og_expr e = og_rewrite(op_of(o), og_arith(line->tree, OG_ELEMENT), line->location, s->math,
+                           s->c, names, false);
     fprintf(to, "    %s%s%s = %s;\n", line->sort == OPTIM_LET ? "const " : "",
             line->sort == OPTIM_LET ? og_format("%s ", s->c) : "", line->name, e.text);
   }
@@ -42,7 +41,7 @@ static void write_numbers(FILE *to, const optim *o, const stamp *s, const char *
   for (int i = 0; i < o->number_count; i++)
     fprintf(to, "  const %s %s = (%s)%s%d%c;\n", s->c, o->numbers[i], s->c, from, i,
             strchr(from, '[') ? ']' : ')');
-  // A factor, and no choice: for each of those the compiler may make two loops.
+  // A factor, not a branch: the compiler may duplicate the loop for each branch.
   if (optim_has_option(o, "maximize"))
     fprintf(to, "  const %s turn_ = maximize != 0 ? -1 : 1;\n", s->c);
 }
@@ -55,8 +54,8 @@ static bool is_optional(const optim *o, const char *name) {
 
 // ---- the CPU
 
-// The loop, for states that may be absent with each answer in a function of its own, so that the
-// compiler sees a plain loop.
+// Writes the loop. Each combination of optional states has its own function, so the compiler sees a
+// plain loop.
 static void write_cpu_loop(FILE *to, const optim *o, const stamp *s, const char **names,
                            int count) {
   fprintf(to,
@@ -103,7 +102,7 @@ static void write_cpu_rows(FILE *to, const optim *o, const stamp *s) {
   fprintf(to, optional ? "  }\n}\n" : "  %s_%s_of(u, begin, end, 0);\n}\n", o->op, s->suffix);
 }
 
-// What a kernel is given, by the names of its operands: `inout(NAME)` opens a tensor.
+// Writes the tensors of a kernel by the names of its operands; `inout(NAME)` opens a tensor.
 static void write_tensors(FILE *to, const optim *o, const char *opener, const char *dtype) {
   const char *names[OPTIM_STATES + 1];
   int count = changed(o, names);
@@ -114,7 +113,7 @@ static void write_tensors(FILE *to, const optim *o, const char *opener, const ch
   fprintf(to, "},\n      .grad = %s_in(&d, args->grad, %s),\n", opener, dtype);
 }
 
-// The numbers, by value or as a line of them that lies on the device, with the scalars.
+// Writes the numbers: by value, or as a row on the device together with the scalars.
 static void write_given(FILE *to, const optim *o, const char *opener, bool on_device) {
   for (int i = 0; i < optim_scalars(o) && on_device; i++)
     fprintf(to, "      .scalars[%d] = %s_inout(&d, args->new_%s, PX_FLOAT32),\n", i, opener,
@@ -128,7 +127,7 @@ static void write_given(FILE *to, const optim *o, const char *opener, bool on_de
   fprintf(to, on_device ? "};\n  if (u.line) u.line += args->line * PX_NUMBERS_ROW;\n" : "}};\n");
 }
 
-// The numbers of a step: the options in their order, and which of them is the rate.
+// Writes the options in order, and the index of the learning rate.
 static void write_options(FILE *to, const optim *o, const char *type) {
   int rate = -1;
   for (int i = 0; i < o->option_count; i++)
@@ -188,7 +187,7 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
   fprintf(to, "  });\n}\n");
 }
 
-// The numbers are made in double precision, as the host makes them.
+// Numbers are computed in double precision, as on the host.
 static void write_cuda_numbers(FILE *to, const optim *o) {
   fprintf(to,
           "extern \"C\" __global__ void %s(const __grid_constant__ k_numbers p) {\n  k_wait();\n"
@@ -252,9 +251,9 @@ bool og_show_optim(const char *name) {
   return optim_at(k) != NULL;
 }
 
-void og_optim_rehearse(FILE *nowhere) {
+void og_optim_dry_run(FILE *sink) {
   for (int k = 0; optim_at(k); k++)
-    for (int i = 0; i < PARTS; i++) parts[i].write(nowhere, optim_at(k));
+    for (int i = 0; i < PARTS; i++) parts[i].write(sink, optim_at(k));
 }
 
 // ---- files
@@ -286,11 +285,10 @@ void og_optim_write(const char *folder) {
   FILE *to = create(folder, "optim_kinds.c", "");
   og_optim_write_kinds(to);
   og_finish(to);
-  to = create(
-      folder, "phlox/optimizers.h",
-      "// Constructors of optimisers. Each makes one for `count` parameters, which it retains, "
-      "with the options\n// that are named and the defaults of the others; *out is a new "
-      "reference.");
+  to = create(folder, "phlox/optimizers.h",
+              "// Constructors of optimisers for `count` parameters, which are retained. Options "
+              "are named and "
+              "have\n// defaults; *out is a new reference.");
   og_optim_write_header(to);
   og_finish(to);
 }

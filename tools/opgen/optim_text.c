@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimiser's entry becomes beside C: the Python class, the reference page, and the update
-// in Python, which steps that are recorded follow, and by which the tests check the kernels.
+// Writes the Python class of an optimiser, the reference page, and the update as Python formulas,
+// used by recorded steps and by the tests of the kernels.
 #include "opgen/optim.h"
 
 static const char *text_of(const optim *o, const char *field) {
@@ -8,13 +8,14 @@ static const char *text_of(const optim *o, const char *field) {
   return f ? f->text : NULL;
 }
 
-// Calls `each` for all parameters as Python has them: a pair where its first part stands.
+// Calls `each` for all parameters of the Python signature; a tuple takes the position of its first
+// part.
 typedef struct python_param {
   const char *name, *type, *fallback;
   bool keyword;
 } python_param;
 typedef void (*param_writer)(FILE *to, const python_param *p);
-// Appends a part of a pair to the pair.
+// Appends a part to a tuple.
 static void join(const optim *o, const char *part, python_param *p) {
   for (int k = 0; k < o->entry->param_count; k++) {
     const og_param *option = &o->entry->params[k];
@@ -26,9 +27,9 @@ static void join(const optim *o, const char *part, python_param *p) {
 static void each_param(FILE *to, const optim *o, param_writer write) {
   for (int i = 0; i < o->entry->param_count; i++) {
     const og_param *p = &o->entry->params[i];
-    int place;
-    const optim_pair *pair = optim_pair_of(o, p->name, &place);
-    if (pair && place) continue;
+    int index;
+    const optim_pair *pair = optim_pair_of(o, p->name, &index);
+    if (pair && index) continue;
     python_param q = {p->name, og_option_type(p), p->fallback, p->keyword};
     for (int k = 1; pair && k < OPTIM_PARTS && pair->parts[k]; k++) join(o, pair->parts[k], &q);
     if (pair) {
@@ -58,21 +59,22 @@ static const char *states_text(const optim *o) {
 
 // ---- the Python class
 
-static const og_entry *documented;  // whose arguments are written
+static const og_entry *documented;  // entry of the arguments being written
 static void write_argument(FILE *to, const python_param *p) {
   fprintf(to, "        %s (%s): %s. Default: %s\n", p->name, p->type,
           og_argument_text(documented, p->name), p->fallback);
 }
 
 static void write_doc(FILE *to, const optim *o) {
-  fprintf(to,
-          "    \"\"\"%s\n\n    %s.\n\n    Args:\n        params: the tensors to step, or dicts of "
-          "groups of them with options of their own\n",
-          text_of(o, "doc"), text_of(o, "paper"));
+  fprintf(
+      to,
+      "    \"\"\"%s\n\n    %s.\n\n    Args:\n        params: iterable of tensors to optimize, or "
+      "of dicts defining parameter groups\n",
+      text_of(o, "doc"), text_of(o, "paper"));
   documented = o->entry;
   each_param(to, o, write_argument);
-  fprintf(to, "\n    Raises:\n        ValueError: for an option out of its range\n");
-  if (o->state_count) fprintf(to, "\n    State of a parameter: %s.\n", states_text(o));
+  fprintf(to, "\n    Raises:\n        ValueError: if an option is out of range\n");
+  if (o->state_count) fprintf(to, "\n    State per parameter: %s.\n", states_text(o));
   const char *example = text_of(o, "example");
   fprintf(to,
           "\n    Example:\n        >>> weight = torch.ones(%s, requires_grad=True)\n"
@@ -81,26 +83,27 @@ static void write_doc(FILE *to, const optim *o) {
           example ? example : "weight.sum().backward()\n        >>> optimizer.step()");
 }
 
-// "extends NAME, OPTION=VALUE": the name, and what groups have beside the options.
+// Parses "extends NAME, OPTION=VALUE": returns the base; `more` is the additional option of groups.
 static const char *base_of(const optim *o, const char **more) {
   const char *text = text_of(o, "extends"), *comma = text ? strchr(text, ',') : NULL;
   *more = "";
   if (!text) return "KindOptimizer";
   const char *equals = comma ? strchr(comma, '=') : NULL;
-  if (!equals) og_die(og_entry_field(o->entry, "extends")->place, "expected `NAME, OPTION=VALUE`");
+  if (!equals)
+    og_die(og_entry_field(o->entry, "extends")->location, "expected `NAME, OPTION=VALUE`");
   *more = og_format("\"%s\": %s, ", og_trimmed(og_skip(comma + 1), equals), equals + 1);
   return og_trimmed(text, comma);
 }
 
-// The constructor up to its body.
+// Writes the constructor up to its body.
 static void write_init(FILE *to, const optim *o) {
   fprintf(to, "    def __init__(self, params: Params");
   starred = false;
   each_param(to, o, write_signature);
   fprintf(to, ") -> None:\n");
 }
-// The options as groups have them: in the order of the signature, or in that of the field `order`,
-// which names each of them.
+// Writes the options in the order of parameter groups: that of the signature, or of the field
+// `order`, which must list all of them.
 static const char *ordered;  // " lr betas eps "
 static int unlisted;
 static void count_unlisted(FILE *to, const python_param *p) {
@@ -115,7 +118,7 @@ static void write_passed(FILE *to, const optim *o) {
   }
   unlisted = 0, ordered = og_format(" %s ", field->text);
   each_param(to, o, count_unlisted);
-  if (unlisted) og_die(field->place, "order of %s lacks an option", o->entry->name);
+  if (unlisted) og_die(field->location, "order of %s must list every option", o->entry->name);
   for (const char *at = field->text; *at;) {
     int length = (int)strcspn(at, " ");
     fprintf(to, "\"%.*s\": %.*s, ", length, at, length, at);
@@ -140,7 +143,8 @@ void optim_write_python(FILE *to, const optim *o) {
   write_super(to, o, "KindOptimizer", more);
 }
 
-// The steps of a loop are those of the class of its name in _loops.py. Its checks are Python.
+// Writes the class of a loop. Its base, of the same name in _loops.py, implements the step. Checks
+// are Python.
 void optim_write_loop(FILE *to, const optim *o) {
   const char *name = o->entry->name;
   fprintf(to, "\n\nclass %s(_loops.%s):\n", name, name);
@@ -154,7 +158,7 @@ void optim_write_loop(FILE *to, const optim *o) {
   }
   for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));) {
     const char *colon = strstr(f->text, " : VALUE ");
-    if (!colon) og_die(f->place, "expected `check CONDITION : VALUE \"text\"`");
+    if (!colon) og_die(f->location, "expected `check CONDITION : VALUE \"text\"`");
     fprintf(to, "        if not (%.*s):\n            raise ValueError(f%s)\n",
             (int)(colon - f->text), f->text, colon + strlen(" : VALUE "));
   }
@@ -175,7 +179,7 @@ static void write_options(FILE *to, const optim *o) {
             o->pairs[i].parts[1], o->pairs[i].name);
 }
 
-// `first` is of use to entries that have tensors in their state: they begin together.
+// `first` is true if the tensor states do not exist yet; they begin together.
 static void write_begin(FILE *to, const optim *o) {
   const char *first = "False";
   for (int i = 0; i < o->state_count; i++) {
@@ -218,7 +222,7 @@ static void write_samples(FILE *to, const optim *o) {
 
 // ---- the page
 
-// A bar ends a cell.
+// Replaces bars, which would end a table cell.
 static const char *without_bars(const char *type) {
   const char *bar = strstr(type, " | ");
   return bar ? og_format("%.*s or %s", (int)(bar - type), type, without_bars(bar + 3)) : type;
@@ -234,7 +238,7 @@ static void write_states(FILE *to, const optim *o) {
     fprintf(to, "%s`%s`", i ? ", " : "", s->name);
     if (s->scalar) fprintf(to, " (a number)");
     if (s->initial && strcmp(og_arith(s->initial, OG_PYTHON), "0"))
-      fprintf(to, " from %s", og_arith(s->initial, OG_PYTHON));
+      fprintf(to, " initialized to %s", og_arith(s->initial, OG_PYTHON));
     if (s->needed) fprintf(to, " if `%s`", og_arith_test(s->needed, OG_PYTHON));
   }
 }
@@ -248,7 +252,7 @@ static void write_section(FILE *to, const optim *o) {
 static void write_lines(FILE *to, const optim *o) {
   fprintf(to, "\n\n```\n");
   for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));)
-    fprintf(to, "must hold: %.*s\n", (int)(strstr(f->text, " : ") - f->text), f->text);
+    fprintf(to, "requires: %.*s\n", (int)(strstr(f->text, " : ") - f->text), f->text);
   for (int i = 0; i < o->entry->field_count; i++) {
     const og_field *f = &o->entry->fields[i];
     bool line = !strcmp(f->name, "number") || !strcmp(f->name, "next") || !strcmp(f->name, "let") ||
@@ -267,7 +271,7 @@ void optim_write_page(FILE *to, const optim *o) {
 }
 static void write_loop_page(FILE *to, const optim *o) {
   write_section(to, o);
-  fprintf(to, "\nA loop of Python.");
+  fprintf(to, "\nImplemented in Python.");
   write_lines(to, o);
 }
 
@@ -302,16 +306,17 @@ void og_optim_write_texts(const char *folder) {
   to = og_create(folder, "optim.md");
   fprintf(to,
           "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
-          "one kernel that does the lines `let`, `set` for each element; one that fails has "
-          "changed nothing. `grad` is the gradient, turned round with `maximize`.\n\n"
-          "Where a step is no formula of elements, it is a loop of Python "
-          "(`python/phlox/optim/_loops.py`). Python alone has the schedules `LambdaLR`, "
-          "`MultiplicativeLR`, `SequentialLR` and `ChainedScheduler`; and averages of "
-          "weights, `torch.optim.swa_utils`.\n");
+          "one kernel that computes the lines `let` and `set` for each element; a failed step "
+          "changes nothing. `grad` is the gradient, negated with `maximize`.\n\n"
+          "Steps that are not element-wise formulas are implemented in Python "
+          "(`python/phlox/optim/_loops.py`). Available in Python only: the schedules `LambdaLR`, "
+          "`MultiplicativeLR`, `SequentialLR` and `ChainedScheduler`, and weight averaging, "
+          "`torch.optim.swa_utils`.\n");
   og_optim_write_page(to);
   fprintf(to,
-          "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group when its first "
-          "schedule was made.\n");
+          "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group at the "
+          "construction of "
+          "its first schedule.\n");
   og_schedule_write_page(to);
   og_finish(to);
 }

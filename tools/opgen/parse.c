@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes an op of its entry: the schema line and the fields.
+// Parses an op: the schema line and the fields.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -12,23 +12,23 @@ static void parse_result(og_op *op, const char *text) {
     op->result_list = text[6] != 0;
     return;
   }
-  if (*text != '(') og_die(op->place, "unknown result '%s'", text);
+  if (*text != '(') og_die(op->location, "unknown result '%s'", text);
   const char *at = og_skip(text + 1);
   while (*at && *at != ')') {
-    if (strncmp(at, "Tensor ", 7)) og_die(op->place, "a result is `Tensor NAME`, not '%s'", at);
+    if (strncmp(at, "Tensor ", 7)) og_die(op->location, "a result is `Tensor NAME`, not '%s'", at);
     const char *name = og_skip(at + 7), *end = og_word_end(name);
-    if (op->result_count == OG_MAX_RESULTS) og_die(op->place, "too many results");
+    if (op->result_count == OG_MAX_RESULTS) og_die(op->location, "too many results");
     op->result_names[op->result_count++] = og_copy(name, (size_t)(end - name));
     at = og_skip(end);
     if (*at == ',') at = og_skip(at + 1);
   }
-  if (op->result_count == 0) og_die(op->place, "unknown result '%s'", text);
+  if (op->result_count == 0) og_die(op->location, "unknown result '%s'", text);
 }
 
-og_op *og_op_begin(const char *sort, const char *text, og_place at) {
+og_op *og_op_begin(const char *sort, const char *text, og_location at) {
   og_op *op = calloc(1, sizeof *op);
   if (!op) exit(1);
-  op->place = at;
+  op->location = at;
   op->kind = "";
   const char *name = og_skip(text + strlen(sort)), *end = og_word_end(name);
   if (end == name || *end != '(') og_die(at, "expected `%s NAME(PARAMETERS) -> RESULT`", sort);
@@ -38,8 +38,8 @@ og_op *og_op_begin(const char *sort, const char *text, og_place at) {
   if (!strcmp(sort, "helper")) return og.helpers[og.helper_count++] = op;
   if (strncmp(rest, "->", 2)) og_die(at, "%s %s: expected `->` and a result", sort, op->name);
   parse_result(op, og_trimmed(rest + 2, rest + strlen(rest)));
-  op->elsewhere = !strcmp(sort, "library");
-  if (!strcmp(sort, "kernel") || op->elsewhere) return og.kernels[og.kernel_count++] = op;
+  op->library_only = !strcmp(sort, "library");
+  if (!strcmp(sort, "kernel") || op->library_only) return og.kernels[og.kernel_count++] = op;
   if (op->result_count > OG_OP_RESULTS) og_die(at, "too many results of op %s", op->name);
   if (og.count == OG_MAX_OPS) og_die(at, "too many ops");
   return og.ops[og.count++] = op;
@@ -47,13 +47,13 @@ og_op *og_op_begin(const char *sort, const char *text, og_place at) {
 
 // ---- fields
 
-static void set_once(og_op *op, og_field *field, const char *name, char *text, og_place at) {
+static void set_once(og_op *op, og_field *field, const char *name, char *text, og_location at) {
   if (field->text)
-    og_die(at, "%s of %s is already given at line %d", name, op->name, field->place.line);
-  *field = (og_field){.text = text, .place = at};
+    og_die(at, "%s of %s is already given at line %d", name, op->name, field->location.line);
+  *field = (og_field){.text = text, .location = at};
 }
 
-static void parse_kind(og_op *op, const char *text, og_place at) {
+static void parse_kind(og_op *op, const char *text, og_location at) {
   static const char *const kinds[] = {"pointwise", "reduce",   "view",
                                       "kernel",    "function", "composite"};
   static const char *const words[] = {
@@ -77,54 +77,74 @@ static void parse_kind(og_op *op, const char *text, og_place at) {
   }
 }
 
-// `grad P, Q = FORMULA` or `grad * = FN`.
-static void parse_grad(og_op *op, char *text, og_place at) {
+// Parses `grad P, Q = FORMULA` or `grad * = FN`.
+static void parse_grad(og_op *op, char *text, og_location at) {
   char *equals = strchr(text, '=');
   if (!equals) og_die(at, "expected `grad NAME = FORMULA`");
   char *formula = og_trimmed(equals + 1, equals + 1 + strlen(equals + 1));
   char *names = og_trimmed(text, equals);
   if (!strcmp(names, "*")) {
-    if (*og_word_end(formula))
-      og_die(at, "`grad *` wants the name of a function, not '%s'", formula);
+    if (*og_word_end(formula)) og_die(at, "`grad *` requires a function name, not '%s'", formula);
     set_once(op, &op->grad_all, "grad *", formula, at);
     return;
   }
   for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
     int i = og_param_find(op, name);
-    if (i < 0) og_die(at, "grad of '%s', which is no parameter of %s", name, op->name);
+    if (i < 0) og_die(at, "grad of '%s', which is not a parameter of %s", name, op->name);
     if (op->params[i].type != OG_TENSOR)
-      og_die(at, "grad of '%s', which is no Tensor (use `grad * = FUNCTION`)", name);
+      og_die(at, "grad of '%s', which is not a Tensor (use `grad * = FUNCTION`)", name);
     set_once(op, &op->grads[i], "grad", formula, at);
   }
 }
 
-void og_op_field(og_op *op, char *line, og_place at) {
+void og_op_field(og_op *op, char *line, og_location at) {
   const char *end = og_word_end(line);
   char *name = og_copy(line, (size_t)(end - line)), *text = og_trimmed(end, end + strlen(end));
   struct {
     const char *name;
     og_field *items;
-    int *count, most;
+    int *count, limit;
   } lists[] = {{"refuse", op->refusals, &op->refusal_count, OG_MAX_REFUSALS},
                {"check", op->checks, &op->check_count, OG_MAX_CHECKS},
-               {"result", op->made, &op->made_count, OG_MAX_RESULTS},
+               {"result", op->result_fields, &op->result_field_count, OG_MAX_RESULTS},
                {"sample", op->samples, &op->sample_count, OG_MAX_SAMPLES}};
   struct {
     const char *name;
     og_field *field;
-  } fields[] = {
-      {"kind", &op->kind_field},     {"expr", &op->expr},         {"fold", &op->fold},
-      {"dtypes", &op->dtypes},       {"run", &op->run},           {"kernel", &op->kernel},
-      {"body", &op->body},           {"gradname", &op->gradname}, {"pyname", &op->pyname},
-      {"note", &op->note},           {"doc", &op->doc},           {"masks", &op->masks},
-      {"saves", &op->saves},         {"domain", &op->domain},     {"nograd", &op->nograd},
-      {"turned", &op->turned},       {"alias", &op->alias},       {"wrapper", &op->wrapper},
-      {"autocast", &op->autocast},   {"shape", &op->shape},       {"errors", &op->errors},
-      {"example", &op->example},     {"expands", &op->expands},   {"draws", &op->draws},
-      {"cuda", &op->cuda},           {"out", &op->out},           {"expanded", &op->expanded},
-      {"lazy", &op->lazy},           {"format", &op->format},     {"batch", &op->batch},
-      {"complex", &op->complex},     {"work", &op->work},         {"flops", &op->flops},
-      {"unsigned", &op->of_unsigned}};
+  } fields[] = {{"kind", &op->kind_field},
+                {"expr", &op->expr},
+                {"fold", &op->fold},
+                {"dtypes", &op->dtypes},
+                {"run", &op->run},
+                {"kernel", &op->kernel},
+                {"body", &op->body},
+                {"gradname", &op->gradname},
+                {"pyname", &op->pyname},
+                {"note", &op->note},
+                {"doc", &op->doc},
+                {"masks", &op->masks},
+                {"saves", &op->saves},
+                {"domain", &op->domain},
+                {"nograd", &op->nograd},
+                {"transposed", &op->transposed},
+                {"alias", &op->alias},
+                {"wrapper", &op->wrapper},
+                {"autocast", &op->autocast},
+                {"shape", &op->shape},
+                {"errors", &op->errors},
+                {"example", &op->example},
+                {"broadcasts", &op->broadcasts},
+                {"draws", &op->draws},
+                {"cuda", &op->cuda},
+                {"out", &op->out},
+                {"expand_warning", &op->expand_warning},
+                {"resolve", &op->resolve},
+                {"format", &op->format},
+                {"vmap", &op->vmap},
+                {"complex", &op->complex},
+                {"work", &op->work},
+                {"flops", &op->flops},
+                {"unsigned", &op->of_unsigned}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
@@ -132,8 +152,8 @@ void og_op_field(og_op *op, char *line, og_place at) {
   if (!*text) og_die(at, "field '%s' of %s is empty", name, op->name);
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
     if (strcmp(name, lists[i].name)) continue;
-    if (*lists[i].count == lists[i].most) og_die(at, "too many fields '%s' of %s", name, op->name);
-    lists[i].items[(*lists[i].count)++] = (og_field){.text = text, .place = at};
+    if (*lists[i].count == lists[i].limit) og_die(at, "too many fields '%s' of %s", name, op->name);
+    lists[i].items[(*lists[i].count)++] = (og_field){.text = text, .location = at};
     return;
   }
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -146,34 +166,34 @@ void og_op_field(og_op *op, char *line, og_place at) {
 }
 
 void og_op_end(const og_op *op) {
-  og_place at = op->place;
+  og_location at = op->location;
   if (!*op->kind) og_die(at, "op %s has no kind", op->name);
   if (!op->doc.text) og_die(at, "op %s has no doc", op->name);
   if (og_is(op, "pointwise") && !op->expr.text) og_die(at, "pointwise op %s has no expr", op->name);
   if (!og_is(op, "pointwise") && op->expr.text)
     og_die(at, "expr of %s, which is not pointwise", op->name);
   if (!og_is(op, "reduce") && op->fold.text)
-    og_die(at, "fold of %s, which is no reduce op", op->name);
+    og_die(at, "fold of %s, which is not a reduce op", op->name);
   if (op->body.text && !og_is(op, "composite"))
     og_die(at, "body of %s, which is not composite", op->name);
   if (op->complex.text && (op->result_count != 1 || og_is(op, "composite")))
-    og_die(at, "complex of %s, which is composite, or has several results", op->name);
+    og_die(at, "complex of %s, which is composite or has several results", op->name);
   if (op->of_unsigned.text && (op->result_count != 1 || og_is(op, "composite")))
-    og_die(at, "unsigned of %s, which is composite, or has several results", op->name);
+    og_die(at, "unsigned of %s, which is composite or has several results", op->name);
   if (op->of_unsigned.text && op->complex.text && strcmp(op->of_unsigned.text, op->complex.text))
-    og_die(at, "unsigned of %s, whose complex says something else", op->name);
+    og_die(at, "unsigned of %s differs from its complex", op->name);
   if (op->work.text && (og_is(op, "view") || og_is(op, "composite") || og_is(op, "function")))
-    og_die(op->work.place, "work of %s, which launches no kernel of its own", op->name);
+    og_die(op->work.location, "work of %s, which launches no kernel", op->name);
   if (op->flops.text && !op->work.text)
-    og_die(op->flops.place, "flops of %s, which has no work", op->name);
-  bool made = op->made_count > 0;
+    og_die(op->flops.location, "flops of %s requires work", op->name);
+  bool made = op->result_field_count > 0;
   if (made && !og_is(op, "kernel"))
-    og_die(op->made[0].place, "result of %s, which is no kernel op", op->name);
-  if (!made && (op->expands.text || op->draws.text || op->cuda.text))
-    og_die(at, "op %s has expands, draws or cuda, but no result", op->name);
+    og_die(op->result_fields[0].location, "result of %s, which is not a kernel op", op->name);
+  if (!made && (op->broadcasts.text || op->draws.text || op->cuda.text))
+    og_die(at, "broadcasts, draws and cuda of %s require a result line", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)
-    og_die(at, "op %s cannot be in-place: its first parameter is no Tensor", op->name);
+    og_die(at, "op %s cannot be in-place: its first parameter is not a Tensor", op->name);
   if (!og_is_hidden(op) && !og_shape_of(op)) og_die(at, "op %s has no shape", op->name);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the run function of a kernel op whose entry says what its results are: `result NAMES =
-// SIZES : DTYPE`. The numbers in it are those of conditions (condition.c); the functions that
-// put sizes together are in src/call/shapes.h.
+// Writes the run function of a kernel op with lines `result NAMES = SIZES : DTYPE`. Numbers are
+// those of conditions (condition.c); the functions of sizes are in src/call/shapes.h.
 #include "opgen/opgen.h"
 
 // ---- sizes: statements that add to the shape `s`
 
-// What gives several sizes: of a tensor or a list of sizes, and numbers.
+// Functions of several sizes: arguments are a tensor or a list of sizes, and numbers.
 static const struct {
   const char *name, *c;
   int numbers;
@@ -28,14 +27,14 @@ static void write_shape_of(FILE *to, const og_op *op, const og_node *n, const ch
   for (int k = 0; k < SHAPES; k++) {
     if (strcmp(shapes[k].name, n->text) || shapes[k].numbers + 1 != n->count) continue;
     if (!has_sizes(op, n->items[0]))
-      og_die(n->place, "%s() in a result of %s wants a tensor or a list of sizes", n->text,
+      og_die(n->location, "%s() in a result of %s requires a tensor or a list of sizes", n->text,
              op->name);
     fprintf(to, "%s%s(&s, a[%d]", indent, shapes[k].c, og_param_find(op, n->items[0]->text));
     for (int i = 1; i < n->count; i++) fprintf(to, ", %s", og_argument_number(op, n->items[i]));
     fprintf(to, ");\n");
     return;
   }
-  og_die(n->place, "unknown shape '%s' of %d arguments in a result of %s", n->text, n->count,
+  og_die(n->location, "unknown shape '%s' of %d arguments in a result of %s", n->text, n->count,
          op->name);
 }
 
@@ -62,7 +61,8 @@ static void write_shape(FILE *to, const og_op *op, const og_node *n, const char 
     write_shape_of(to, op, n, indent);
     return;
   }
-  if (n->kind != OG_LIST) og_die(n->place, "'%s' is no shape in a result of %s", n->text, op->name);
+  if (n->kind != OG_LIST)
+    og_die(n->location, "'%s' is not a shape in a result of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++) {
     const og_node *item = n->items[i];
     if (item->kind == OG_SPREAD)
@@ -72,13 +72,13 @@ static void write_shape(FILE *to, const og_op *op, const og_node *n, const char 
   }
 }
 
-// The parameter whose sizes a result has as they are, and that are not copied then; -1: none.
-static int whole_sizes(const og_op *op, const og_node *n) {
+// Returns the parameter with exactly the sizes of a result, used without a copy; -1 if none.
+static int param_of_sizes(const og_op *op, const og_node *n) {
   if (n->kind == OG_LIST && n->count == 1 && n->items[0]->kind == OG_SPREAD)
     n = n->items[0]->items[0];
-  bool whole = (n->kind == OG_SHAPE || n->kind == OG_CALL) && n->count == 1 &&
+  bool param = (n->kind == OG_SHAPE || n->kind == OG_CALL) && n->count == 1 &&
                !strcmp(n->text, "sizes") && has_sizes(op, n->items[0]);
-  return whole ? og_param_find(op, n->items[0]->text) : -1;
+  return param ? og_param_find(op, n->items[0]->text) : -1;
 }
 
 // ---- dtypes, as C expressions
@@ -93,16 +93,16 @@ static const char *named_dtype(const og_op *op, const og_node *n) {
   if (i >= 0 && op->params[i].type == OG_DTYPE) return og_format("(px_dtype)a[%d].v.i", i);
   for (size_t k = 0; k < sizeof names / sizeof *names; k++)
     if (!strcmp(n->text, names[k][0])) return names[k][1];
-  og_die(n->place, "'%s' has no dtype in a result of %s", n->text, op->name);
+  og_die(n->location, "'%s' has no dtype in a result of %s", n->text, op->name);
 }
 
-// `weight or input`: that of the first, if it was given.
+// `weight or input`: the dtype of the first one if present, else of the second.
 static const char *first_dtype(const og_op *op, const og_node *n) {
   const og_node *maybe = n->items[0];
   int i = maybe->kind == OG_NAME ? og_param_find(op, maybe->text) : -1;
   if (*n->text != 'o' || i < 0 || !op->params[i].optional)
-    og_die(n->place, "'%s' in a dtype of %s wants an optional parameter at its left side", n->text,
-           op->name);
+    og_die(n->location, "'%s' in a dtype of %s requires an optional parameter on its left side",
+           n->text, op->name);
   return og_format("(a[%d].kind != PX_ARG_NONE ? %s : %s)", i, dtype(op, maybe),
                    dtype(op, n->items[1]));
 }
@@ -112,8 +112,8 @@ static const char *dtype(const og_op *op, const og_node *n) {
     const char *name, *c;
     int count;
   } functions[] = {{"promoted", "px_dtype_promote", 2},
-                   {"whole", "px__sum_dtype", 1},
-                   {"wide", "px__wide_dtype", 1}};
+                   {"long", "px__sum_dtype", 1},
+                   {"acc", "px__wide_dtype", 1}};
   if (n->kind == OG_NAME) return named_dtype(op, n);
   if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(op, n);
   for (size_t k = 0; k < sizeof functions / sizeof *functions && n->kind == OG_CALL; k++) {
@@ -122,40 +122,40 @@ static const char *dtype(const og_op *op, const og_node *n) {
     for (int i = 1; i < n->count; i++) list = og_format("%s, %s", list, dtype(op, n->items[i]));
     return og_format("%s(%s)", functions[k].c, list);
   }
-  og_die(n->place, "'%s' is no dtype in a result of %s", n->text, op->name);
+  og_die(n->location, "'%s' is not a dtype in a result of %s", n->text, op->name);
 }
 
 // ---- a line
 
 og_result og_result_parse(const og_op *op, const og_field *field) {
-  og_result r = {.place = field->place};
+  og_result r = {.location = field->location};
   const char *shape = field->text, *equals = strchr(shape, '='), *colon = strstr(shape, " : ");
-  if (!colon) og_die(field->place, "expected `result NAMES = SIZES : DTYPE`");
+  if (!colon) og_die(field->location, "expected `result NAMES = SIZES : DTYPE`");
   if (equals && equals < colon && equals[1] != '=' &&
       strspn(shape, OG_LETTERS ", ") == (size_t)(equals - shape)) {
     char *names = og_trimmed(shape, equals);
     for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
       int i = og_result_find(op, name);
       if (i < 0 || !op->result_names[i])
-        og_die(field->place, "%s has no result '%s'", op->name, name);
+        og_die(field->location, "%s has no result '%s'", op->name, name);
       if (r.count == op->result_count)
-        og_die(field->place, "a result of %s is named twice", op->name);
+        og_die(field->location, "a result of %s is named twice", op->name);
       r.results[r.count++] = i;
     }
     shape = equals + 1;
   } else if (op->result_count > 1) {
-    og_die(field->place, "a result of %s, which has several, without a name", op->name);
+    og_die(field->location, "a result of %s requires a name: there are several", op->name);
   } else {
     r.count = 1;
   }
-  r.shape = og_formula(og_trimmed(shape, colon), field->place);
-  r.dtypes = og_formula(og_format("[%s]", og_skip(colon + 3)), field->place);
+  r.shape = og_formula(og_trimmed(shape, colon), field->location);
+  r.dtypes = og_formula(og_format("[%s]", og_skip(colon + 3)), field->location);
   if (r.dtypes->count != 1 && r.dtypes->count != r.count)
-    og_die(field->place, "%d results of %s have %d dtypes", r.count, op->name, r.dtypes->count);
+    og_die(field->location, "%d results of %s have %d dtypes", r.count, op->name, r.dtypes->count);
   return r;
 }
 
-// The dtype of the results that follow; float(DTYPE) refuses others.
+// Writes the dtype of the following results; float(DTYPE) rejects other dtypes.
 static void write_dtype(FILE *to, const og_op *op, const og_node *n) {
   bool only = n->kind == OG_CALL && !strcmp(n->text, "float") && n->count == 1;
   fprintf(to, "  d = %s;\n", dtype(op, only ? n->items[0] : n));
@@ -165,18 +165,18 @@ static void write_dtype(FILE *to, const og_op *op, const og_node *n) {
 }
 
 static void write_result(FILE *to, const og_op *op, const og_result *r, bool last) {
-  int whole = whole_sizes(op, r->shape);
-  if (whole >= 0) {
-    fprintf(to, "  x = px__sizes_of(a[%d]);\n", whole);
+  int param = param_of_sizes(op, r->shape);
+  if (param >= 0) {
+    fprintf(to, "  x = px__sizes_of(a[%d]);\n", param);
   } else {
     fprintf(to, "  s.n = 0;\n");
     write_shape(to, op, r->shape, "  ");
     fprintf(to, "  x = px__shape_made(&s);\n");
   }
-  if (op->expands.text && r->results[0] == 0) {
-    int i = og_param_find(op, op->expands.text);
+  if (op->broadcasts.text && r->results[0] == 0) {
+    int i = og_param_find(op, op->broadcasts.text);
     if (i < 0 || op->params[i].type != OG_TENSOR)
-      og_die(op->expands.place, "%s has no tensor '%s'", op->name, op->expands.text);
+      og_die(op->broadcasts.location, "%s has no tensor '%s'", op->name, op->broadcasts.text);
     fprintf(to, "  PX_TRY(px__check_expands(a[%d], x));\n", i);
   }
   for (int i = 0; i < r->count; i++) {
@@ -187,39 +187,39 @@ static void write_result(FILE *to, const og_op *op, const og_result *r, bool las
   }
 }
 
-// `draws N by K`: the kernel draws N numbers, K at a time.
+// Writes `draws N by K`: the kernel draws N numbers, K at a time.
 static void write_draws(FILE *to, const og_op *op) {
   const og_field *f = &op->draws;
   const char *by = f->text ? strstr(f->text, " by ") : NULL;
   int generator = og_param_find(op, "generator");
   if (!f->text) return;
   if (!by || generator < 0)
-    og_die(f->place, "expected `draws NUMBER by NUMBER` in an op with a generator");
-  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, by), f->place));
-  const char *each = og_argument_number(op, og_formula(og_skip(by + 4), f->place));
+    og_die(f->location, "expected `draws NUMBER by NUMBER` in an op with a generator");
+  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, by), f->location));
+  const char *each = og_argument_number(op, og_formula(og_skip(by + 4), f->location));
   fprintf(to, "  PX_TRY(px__call_draws(call, a[%d].v.generator, %s, %s));\n", generator, n, each);
 }
 
-// Every result must be made, by one line.
+// Checks that every result has exactly one line.
 static void check_results(const og_op *op, const og_result *lines) {
   unsigned made = 0;
-  for (int k = 0; k < op->made_count; k++)
+  for (int k = 0; k < op->result_field_count; k++)
     for (int i = 0; i < lines[k].count; i++) {
       unsigned bit = 1u << lines[k].results[i];
-      if (made & bit) og_die(lines[k].place, "a result of %s is already given", op->name);
+      if (made & bit) og_die(lines[k].location, "a result of %s is already given", op->name);
       made |= bit;
     }
   if (made != (1u << op->result_count) - 1)
-    og_die(op->place, "a result of %s has no line", op->name);
+    og_die(op->location, "a result of %s has no result line", op->name);
 }
 
 void og_write_results(FILE *to, const og_op *op) {
   og_result lines[OG_MAX_RESULTS];
-  if (!op->made_count) return;
-  bool built = false;  // from parts, and not a parameter's
-  for (int k = 0; k < op->made_count; k++) {
-    lines[k] = og_result_parse(op, &op->made[k]);
-    built |= whole_sizes(op, lines[k].shape) < 0;
+  if (!op->result_field_count) return;
+  bool built = false;  // built from parts, not the sizes of a parameter
+  for (int k = 0; k < op->result_field_count; k++) {
+    lines[k] = og_result_parse(op, &op->result_fields[k]);
+    built |= param_of_sizes(op, lines[k].shape) < 0;
   }
   check_results(op, lines);
   fprintf(to,
@@ -233,6 +233,7 @@ void og_write_results(FILE *to, const og_op *op) {
   og_write_late_checks(to, op);
   if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   write_draws(to, op);
-  for (int k = 0; k < op->made_count; k++) write_result(to, op, &lines[k], k == op->made_count - 1);
+  for (int k = 0; k < op->result_field_count; k++)
+    write_result(to, op, &lines[k], k == op->result_field_count - 1);
   fprintf(to, "}\n");
 }

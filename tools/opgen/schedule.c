@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules of learning rates: writes the rows of the library's table (gen/schedule_kinds.c) and
-// the Python classes. A rate is a formula of the epoch, the group's first rate `base`, its rate of
-// now `lr` and the options.
+// Learning rate schedules: writes the rows of the library's table (gen/schedule_kinds.c) and the
+// Python classes. A rate is a formula of the epoch, the group's initial rate `base`, its current
+// rate `lr` and the options.
 #include "opgen/opgen.h"
 
 static const char *text_of(const og_entry *e, const char *field) {
@@ -36,10 +36,10 @@ static char letter(const og_param *p) {
 static const char *constant(const og_param *p) {
   if (!p->fallback || !strcmp(p->fallback, "None")) return "NAN";
   if (p->type == OG_BOOL) return *p->fallback == 'T' ? "1" : "0";
-  return p->type == OG_TEXT ? "0" : p->fallback;  // the first word
+  return p->type == OG_TEXT ? "0" : p->fallback;  // index of the first word
 }
 
-// What a formula reads of the point in the schedule, and whether it names an option.
+// Names read by a formula: of the schedule point, and any option.
 typedef struct scope {
   const og_entry *entry;
   bool base;
@@ -49,11 +49,11 @@ static void look_up(const og_node *n, void *context) {
   scope *s = context;
   bool known = og_param_named(s->entry->params, s->entry->param_count, n->text) >= 0;
   for (int i = 0; i < 4; i++) known |= !strcmp(n->text, others[i]);
-  if (!known) og_die(n->place, "unknown name '%s' in a formula of %s", n->text, s->entry->name);
+  if (!known) og_die(n->location, "unknown name '%s' in a formula of %s", n->text, s->entry->name);
   s->base |= !strcmp(n->text, "base");
 }
 
-// A body in which the point of the schedule and the options go by their names.
+// Ends a body and declares the names of the schedule point and the options it mentions.
 static void write_with_names(FILE *to, const og_entry *e, og_body *body, const char *options) {
   static const char *const others[][2] = {
       {"epoch", "at->epoch"}, {"base", "at->base"}, {"lr", "at->lr"}, {"pi", "M_PI"}};
@@ -69,10 +69,10 @@ static void write_rate(FILE *to, const og_entry *e, const char *form) {
   if (!f) return;
   scope s = {e, false};
   og_body body;
-  og_node *tree = og_formula(f->text, f->place);
+  og_node *tree = og_formula(f->text, f->location);
   FILE *in = og_body_begin(&body);
   og_names(tree, look_up, &s);
-  // A group that was added after the schedule was made has no first rate.
+  // A group added after the construction of the schedule has no initial rate.
   if (s.base) fprintf(in, "  if (isnan(base)) return lr;\n");
   fprintf(in, "  return %s;\n", og_arith(tree, OG_HOST));
   fprintf(to, "static double %s_%s(const px_schedule_point *at) {\n", form, e->name);
@@ -147,7 +147,7 @@ static void write_words(FILE *to, const og_entry *e) {
     int count = sscanf(f->text, "%63[a-z_] = %63[a-z0-9_], %63[a-z0-9_], %63[a-z0-9_]", name,
                        words[0], words[1], words[2]);
     if (count < 3 || !text)
-      og_die(f->place, "expected `words NAME = WORD, WORD : \"text with {}\"`");
+      og_die(f->location, "expected `words NAME = WORD, WORD : \"text with {}\"`");
     fprintf(to, "\"%s\": ((", name);
     for (int i = 0; i < count - 1; i++) fprintf(to, "\"%s\", ", words[i]);
     fprintf(to, "), %s), ", text + 3);
@@ -155,7 +155,7 @@ static void write_words(FILE *to, const og_entry *e) {
   fprintf(to, "}\n");
 }
 
-// Options of which each group may have its own are lists.
+// True for options that may be lists with one value per group.
 static bool is_of_groups(const char *name) {
   static const char *const names[] = {"base_lr", "max_lr",        "swa_lr",
                                       "min_lr",  "base_momentum", "max_momentum"};
@@ -172,17 +172,18 @@ static const char *type_of(const og_param *p) {
 static void write_class_doc(FILE *to, const og_entry *e) {
   fprintf(to, "    \"\"\"%s\n\n", text_of(e, "doc"));
   if (text_of(e, "paper")) fprintf(to, "    %s.\n\n", text_of(e, "paper"));
-  fprintf(to,
-          "    Args:\n        optimizer (Optimizer): whose rates it sets, at once and at every "
-          "step()\n");
+  fprintf(
+      to,
+      "    Args:\n        optimizer (Optimizer): the optimizer; its rates are set at once and by "
+      "every step()\n");
   for (int i = 0; i < e->param_count; i++) {
     const og_param *p = &e->params[i];
     fprintf(to, "        %s (%s): %s%s%s\n", p->name, type_of(p), og_argument_text(e, p->name),
             p->fallback ? ". Default: " : "", p->fallback ? p->fallback : "");
   }
   if (!by_metric(e))
-    fprintf(to, "        last_epoch (int): the epoch to go on from; -1: the start. Default: -1\n");
-  fprintf(to, "\n    Raises:\n        ValueError: for options that make no schedule\n");
+    fprintf(to, "        last_epoch (int): the epoch to resume from; -1: the start. Default: -1\n");
+  fprintf(to, "\n    Raises:\n        ValueError: if an option is out of range\n");
   if (by_metric(e))
     fprintf(to,
             "\n    Example:\n"
@@ -229,12 +230,12 @@ static void write_section(FILE *to, const og_entry *e) {
   for (int i = 0; i < e->param_count; i++)
     fprintf(to, "- `%s`: %s\n", e->params[i].name, og_argument_text(e, e->params[i].name));
   if (text_of(e, "at") || text_of(e, "next")) fprintf(to, "\n```\n");
-  if (text_of(e, "next")) fprintf(to, "after `lr`, at an epoch:  %s\n", text_of(e, "next"));
-  if (text_of(e, "at")) fprintf(to, "at any epoch:  %s\n", text_of(e, "at"));
+  if (text_of(e, "next")) fprintf(to, "next(lr, epoch) = %s\n", text_of(e, "next"));
+  if (text_of(e, "at")) fprintf(to, "rate(epoch) = %s\n", text_of(e, "at"));
   if (text_of(e, "at") || text_of(e, "next")) fprintf(to, "```\n");
 }
 
-// ---- one entry, and all to nowhere
+// ---- one entry, and the dry run
 
 static const struct {
   const char *title;
@@ -255,8 +256,8 @@ bool og_show_schedule(const char *name) {
   return false;
 }
 
-void og_schedule_rehearse(FILE *nowhere) {
-  for (int k = 0; k < PARTS; k++) each(nowhere, parts[k].write);
+void og_schedule_dry_run(FILE *sink) {
+  for (int k = 0; k < PARTS; k++) each(sink, parts[k].write);
 }
 
 // ---- files
@@ -271,7 +272,7 @@ void og_schedule_write(const char *folder) {
   to = og_create(folder, "_schedules.py");
   fprintf(to,
           "# Generated by tools/opgen from optim/*.optim. Do not edit.\n"
-          "\"\"\"The schedules of the library.\"\"\"\n"
+          "\"\"\"Learning rate schedules.\"\"\"\n"
           "from __future__ import annotations\n\n"
           "from .lr_scheduler import KindLR, PlateauLR\nfrom .optimizer import Optimizer\n\n"
           "TYPE_CHECKING = False  # type checkers know the name\n"

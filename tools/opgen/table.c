@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the descriptors: parameters with their defaults, the library's own part, the px_op.
+// Writes the descriptors: parameters with defaults, the private px__op_impl, and the px_op.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -21,7 +21,7 @@ static const char *number_fallback(const og_owner *of, const og_param *p) {
     return og_format("{.kind = %s, .category = 'b', .v = {.i = %d}}", kind, *t == 'T');
   char *end;
   strtod(t, &end);
-  if (*end) og_die(of->place, "bad default '%s' of %s in %s %s", t, p->name, of->sort, of->name);
+  if (*end) og_die(of->location, "bad default '%s' of %s in %s %s", t, p->name, of->sort, of->name);
   bool real = p->type == OG_FLOAT || (p->type == OG_SCALAR && strpbrk(t, ".eEni"));
   if (!strcmp(t, "inf")) t = "__builtin_inf()";
   return og_format("{.kind = %s, .category = '%c', .v = {.%c = %s}}", kind, real ? 'f' : 'i',
@@ -48,7 +48,7 @@ static const char *fallback_of(const og_owner *of, const og_param *p) {
     case OG_BOOL:
       return number_fallback(of, p);
     default:
-      og_die(of->place, "bad default '%s' of %s in %s %s", p->fallback, p->name, of->sort,
+      og_die(of->location, "bad default '%s' of %s in %s %s", p->fallback, p->name, of->sort,
              of->name);
   }
 }
@@ -80,7 +80,7 @@ void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, 
 }
 
 void og_write_params(FILE *to, const og_op *op) {
-  og_owner of = {"op", op->name, op->place};
+  og_owner of = {"op", op->name, op->location};
   og_write_param_array(to, &of, op->params, op->param_count);
 }
 
@@ -100,37 +100,37 @@ static const char *result_dtype(const og_op *op, int r) {
   return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
-// Whether a reduction over nothing is an error: its fold, or that of its kernel, has no identity.
+// True if a reduction of no elements is an error: its fold, or that of its kernel, has no identity.
 bool og_is_nonempty(const og_op *op) {
   const og_op *folded = op->kernel.text ? og_find(op->kernel.text) : op;
   if (folded && folded->fold.text) return og_fold_parse(folded).start;
   return og_has(op, OG_W_nonempty);
 }
 
-// The policies of mixed precision, of the descriptor and in words.
+// Autocast policies: the value in the descriptor, and words.
 static const struct {
   const char *name, *value, *words;
 } policies[] = {{"none", "PX_AUTOCAST_NONE", NULL},
                 {"lower", "PX_AUTOCAST_LOWER", "computes in the lower dtype"},
                 {"float32", "PX_AUTOCAST_FLOAT32", "computes in float32"},
                 {"widest", "PX_AUTOCAST_WIDEST", "computes in the widest dtype"},
-                {"never", "PX_AUTOCAST_NEVER", "refuses it"},
+                {"never", "PX_AUTOCAST_NEVER", "raises an error"},
                 {"plain", "PX_AUTOCAST_PLAIN", NULL}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
 static int policy_named(const og_op *op, const char *name) {
   for (int i = 0; i < POLICIES; i++)
     if (!strcmp(name, policies[i].name)) return i;
-  og_die(op->autocast.place, "unknown policy '%s' of %s", name, op->name);
+  og_die(op->autocast.location, "unknown policy '%s' of %s", name, op->name);
 }
 
-// `POLICY` is that of all devices, `POLICY, cpu POLICY` that of accelerators and of the CPU.
+// `POLICY` applies to all devices; `POLICY, cpu POLICY` to accelerators and to the CPU.
 static og_policy policy_of(const og_op *op) {
   const char *text = op->autocast.text;
   if (!text) return (og_policy){0, 0};
   const char *comma = strchr(text, ','), *rest = comma ? og_skip(comma + 1) : NULL;
   if (rest && strncmp(rest, "cpu ", 4))
-    og_die(op->autocast.place, "autocast of %s is `POLICY, cpu POLICY`", op->name);
+    og_die(op->autocast.location, "autocast of %s is `POLICY, cpu POLICY`", op->name);
   int cuda = policy_named(op, comma ? og_copy(text, (size_t)(comma - text)) : text);
   return (og_policy){cuda, rest ? policy_named(op, og_skip(rest + 4)) : cuda};
 }
@@ -143,37 +143,38 @@ const char *og_autocast_words(const og_op *op) {
   return og_format("autocast %s on %s", cuda ? cuda : cpu, cuda ? "cuda" : "the CPU");
 }
 
-// Which dtypes an out= tensor may have. Elements are cast one by one, other results are written.
+// Rules for the dtype of an out= tensor. Pointwise results are cast; other results are written
+// directly.
 static const struct {
   const char *name, *rule, *words;
 } out_rules[] = {{"cast", "PX__OUT_CAST", ""},
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
-                 {"gives", "PX__OUT_SETS_DTYPE", ", whose dtype it computes in"},
-                 {"alone", "PX__OUT_SAME_IF_UNARY", ""}};
+                 {"computes", "PX__OUT_SETS_DTYPE", " and computes in its dtype"},
+                 {"same_if_numbers", "PX__OUT_SAME_IF_UNARY", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
   const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";
   for (size_t i = 0; i < sizeof out_rules / sizeof *out_rules; i++)
     if (!strcmp(name, out_rules[i].name)) return (int)i;
-  og_die(op->out.place, "unknown rule '%s' of %s for out=", name, op->name);
+  og_die(op->out.location, "unknown rule '%s' of %s for out=", name, op->name);
 }
 const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }
 
-// The parameters that the field `format` names.
+// Returns the mask of parameters in the field `format`.
 static unsigned format_mask(const og_op *op) {
   unsigned mask = 0;
   char *names = op->format.text ? strdup(op->format.text) : NULL;
   for (char *one = names ? strtok(names, " ") : NULL; one; one = strtok(NULL, " ")) {
     int i = og_param_find(op, one);
-    if (i < 0) og_die(op->format.place, "%s has no parameter '%s'", op->name, one);
+    if (i < 0) og_die(op->format.location, "%s has no parameter '%s'", op->name, one);
     mask |= 1u << i;
   }
   free(names);
   return mask;
 }
 
-// Where a reduction has the parameters that the driver asks for.
+// Writes the positions of the parameters of a reduction read by the driver.
 static void write_fold_places(FILE *to, const og_op *op) {
   static const char *const names[] = {"dim", "keepdim", "dtype"};
   for (int i = 0; i < 3; i++) {
@@ -182,16 +183,16 @@ static void write_fold_places(FILE *to, const og_op *op) {
   }
 }
 
-// How many parameters there are up to the last that may be a tensor.
+// Returns the number of parameters up to the last tensor.
 static int tensor_params(const og_op *op) {
   int n = op->param_count;
   while (n && op->params[n - 1].type != OG_TENSOR && op->params[n - 1].type != OG_TENSORS) n--;
   return n;
 }
 
-// What is called of numbers that the kernel does not know.
+// Writes the function called for dtypes without a kernel.
 static void write_composed(FILE *to, const og_op *op) {
-  bool both = op->complex_node && op->of_unsigned.text;  // which say the same
+  bool both = op->complex_node && op->of_unsigned.text;  // the formulas are equal
   if (op->complex_node)
     fprintf(to, ".complex = complex_%s, %s", op->name, both ? ".composed = PX__OF_BOTH, " : "");
   if (op->unsigned_node)
@@ -201,10 +202,10 @@ static void write_composed(FILE *to, const og_op *op) {
 }
 
 void og_write_impl(FILE *to, const og_op *op) {
-  const char *run = op->body_node    ? og_format("body_%s", op->name)
-                    : op->made_count ? og_format("make_%s", op->name)
-                    : og_run(op)     ? og_run_function(op)
-                                     : "NULL";
+  const char *run = op->body_node            ? og_format("body_%s", op->name)
+                    : op->result_field_count ? og_format("make_%s", op->name)
+                    : og_run(op)             ? og_run_function(op)
+                                             : "NULL";
   const char *kernel = og_has_kernel(op) ? op->name : og_hand_kernel(op);
   fprintf(to,
           "static px_kernel found_%s[PX_DEVICE_TYPES];\n"
@@ -223,22 +224,23 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, ".check = px__unchecked, ");
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .overlap = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
-          og_has(op, OG_W_aside) ? 2 : og_has(op, OG_W_apart), og_faults(op));
+          og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
-          og_has(op, OG_W_rows), format_mask(op));
-  int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
-  if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
+          og_has(op, OG_W_pixel_rows), format_mask(op));
+  int transposed = op->transposed.text ? og_param_find(op, op->transposed.text) : 0;
+  if (transposed < 0)
+    og_die(op->transposed.location, "%s has no parameter '%s'", op->name, op->transposed.text);
   write_fold_places(to, op);
-  og_write_batch(to, op);
-  if (op->lazy.text && !strcmp(op->lazy.text, "itself")) {
+  og_write_vmap(to, op);
+  if (op->resolve.text && !strcmp(op->resolve.text, "never")) {
     fprintf(to, ".takes_conj_neg = true, ");
-  } else if (op->lazy.text) {
+  } else if (op->resolve.text) {
     og_use("px_status px__conj_neg_%s(const px_value *args, void **results, bool *done);",
-           op->lazy.text);
-    fprintf(to, ".conj_neg = px__conj_neg_%s, ", op->lazy.text);
+           op->resolve.text);
+    fprintf(to, ".conj_neg = px__conj_neg_%s, ", op->resolve.text);
   }
   fprintf(to, ".promotion = %s, .mutates = %d, .transposed = %d, .masks = 0x%x, .result_dtypes = {",
-          promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
+          promotion_of(op), og_has(op, OG_W_mutates), transposed, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",
             r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");
@@ -286,8 +288,8 @@ static void write_flags(FILE *to, const og_op *op) {
   if (nn) fprintf(to, " | PX_OP_IS_NN");
   if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
-  if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ONLY");
-  if (og_has(op, OG_W_either)) fprintf(to, " | PX_OP_ONE_NUMBER");
+  if (og_has(op, OG_W_no_numbers)) fprintf(to, " | PX_OP_TENSORS_ONLY");
+  if (og_has(op, OG_W_one_number)) fprintf(to, " | PX_OP_ONE_NUMBER");
   if (og_has(op, OG_W_unconjugated)) fprintf(to, " | PX_OP_UNCONJUGATED");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
   if (strstr(op->name, "_of_complex")) fprintf(to, " | PX_OP_OF_COMPLEX");
@@ -320,7 +322,7 @@ void og_write_descriptor(FILE *to, const og_op *op) {
     if (lines[i][1])
       fprintf(to, " %s \"\\n\"", og_quote(og_format("%s: %s.", lines[i][0], lines[i][1])));
   if (op->example.text)
-    fprintf(to, " %s", og_quote(og_format("\nExample:%s\n", og_told_example(&op->example))));
+    fprintf(to, " %s", og_quote(og_format("\nExample:%s\n", og_example_lines(&op->example))));
   fprintf(to, ",\n");
   fprintf(to, "    .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
           named ? "results_" : "NULL", named ? op->name : "", op->param_count ? "params_" : "NULL",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what is said of an op's arguments where they are refused: PyTorch's texts and names, from
-// the fields `wrapper` and `refuse`.
+// Writes PyTorch's error texts and names for rejected arguments, from the fields `wrapper` and
+// `refuse`.
 #include "opgen/opgen.h"
 
-// A text in which `\n` ends a line.
+// Replaces `
+// ` by line breaks.
 static const char *with_lines(char *text) {
   for (char *at = strstr(text, "\\n"); at; at = strstr(at, "\\n")) {
     *at = '\n';
@@ -12,12 +13,12 @@ static const char *with_lines(char *text) {
   return text;
 }
 
-// A refusal's text, `CODE "text"`, as the initialiser of a px__refusal. A %s in the text is what
-// the kind of refusal gives.
+// Returns `CODE "text"` as the initialiser of a px__refusal. Each kind of refusal supplies the
+// values of %s.
 static const char *refusal(const og_op *op, const og_field *f, const char *at) {
   const char *quote = strchr(at, '"'), *end = strrchr(at, '"');
   if (!quote || quote == end || end[1])
-    og_die(f->place, "a refusal of %s is `WHAT : CODE \"text\"`", op->name);
+    og_die(f->location, "expected in %s `refuse WHAT : CODE \"text\"`", op->name);
   const char *code = og_trimmed(at, quote);
   return og_format("{PX_%s, %s}", code,
                    og_quote(with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));
@@ -28,7 +29,7 @@ static const char *wrapper_of(const og_op *op) {
   return strcmp(op->wrapper.text, "none") ? og_quote(op->wrapper.text) : "NULL";
 }
 
-// `name CPU CUDA`: what PyTorch calls the kernels.
+// Writes `name CPU CUDA`: PyTorch's names of the kernels.
 static void write_kernel_names(FILE *to, const char *names) {
   static const char *const fields[] = {"cpu_kernel", "cuda_kernel"};
   for (int i = 0; i < 2 && *names; i++) {
@@ -51,17 +52,18 @@ static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
       fprintf(to, ".of_%s = %s, ", kinds[i], refusal(op, f, og_skip(rest + 1)));
       return;
     }
-  og_die(f->place, "unknown refusal '%s' of %s", f->text, op->name);
+  og_die(f->location, "unknown refusal '%s' of %s", f->text, op->name);
 }
 
 bool og_has_texts(const og_op *op) {
-  return op->wrapper.text || op->refusal_count || op->expanded.text;
+  return op->wrapper.text || op->refusal_count || op->expand_warning.text;
 }
 
 void og_write_texts(FILE *to, const og_op *op) {
   if (!og_has_texts(op)) return;
   fprintf(to, "static const px__op_texts texts_%s = {", op->name);
   for (int i = 0; i < op->refusal_count; i++) write_refusal(to, op, &op->refusals[i]);
-  if (op->expanded.text) fprintf(to, ".of_expanded = %s, ", og_quote(op->expanded.text));
+  if (op->expand_warning.text)
+    fprintf(to, ".of_expanded = %s, ", og_quote(op->expand_warning.text));
   fprintf(to, ".wrapper = %s};\n", wrapper_of(op));
 }

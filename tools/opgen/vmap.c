@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the field `batch`: what a call does for the places of a mapped dimension
-// (src/call/vmap.c).
+// Reads the field `vmap`: the vmap rule of the op (src/call/vmap.c).
 #include "opgen/opgen.h"
 
 typedef struct word_row {
   const char *word, *rule;
   bool names;  // parameters may follow
 } word_row;
-static const word_row words[] = {{"itself", "ITSELF", false}, {"align", "ALIGN", false},
-                                 {"shift", "SHIFT", true},    {"grow", "GROW", true},
-                                 {"merge", "MERGE", true},    {"loop", "LOOP", false}};
+static const word_row words[] = {{"decompose", "ITSELF", false}, {"align", "ALIGN", false},
+                                 {"shift", "SHIFT", true},       {"grow", "GROW", true},
+                                 {"merge", "MERGE", true},       {"loop", "LOOP", false}};
 
 static const word_row *known(const char *text) {
   const char *end = og_word_end(text);
@@ -30,7 +29,7 @@ static unsigned named_params(const og_op *op, const char *names) {
   for (char *one = strtok(list, " "); one; one = strtok(NULL, " ")) {
     int i = og_param_find(op, one);
     if (i < 0 || (op->params[i].type != OG_TENSOR && op->params[i].type != OG_TENSORS))
-      og_die(op->batch.place, "%s has no tensor '%s'", op->name, one);
+      og_die(op->vmap.location, "%s has no tensor '%s'", op->name, one);
     mask |= 1u << i;
   }
   free(list);
@@ -40,30 +39,30 @@ static unsigned named_params(const og_op *op, const char *names) {
 static bool is_function(const char *text) {
   return !known(text) && !begins(text, "as") && !begins(text, "refuse");
 }
-const char *og_batch_function(const og_op *op) {
-  const char *text = op->batch.text;
+const char *og_vmap_function(const og_op *op) {
+  const char *text = op->vmap.text;
   if (!text || !is_function(text)) return NULL;
   return og_copy(text, (size_t)(og_word_end(text) - text));
 }
 
-void og_write_batch(FILE *to, const og_op *op) {
-  const char *text = op->batch.text;
+void og_write_vmap(FILE *to, const og_op *op) {
+  const char *text = op->vmap.text;
   const word_row *row = text ? known(text) : NULL;
   if (!text) return;
   if (row) {
     const char *names = og_skip(og_word_end(text));
     if (*names && !row->names)
-      og_die(op->batch.place, "nothing follows `batch %s`, but '%s' does", row->word, names);
+      og_die(op->vmap.location, "unexpected '%s' after `vmap %s`", names, row->word);
     fprintf(to, ".vmap_rule = PX__VMAP_%s, .vmap_mask = 0x%x, ", row->rule,
             named_params(op, names));
   } else if (begins(text, "as")) {
     if (!og_is(op, "reduce") || !og_find(text + 3))
-      og_die(op->batch.place, "`batch as` wants a reduction and the name of another");
+      og_die(op->vmap.location, "`vmap as` requires a reduction and the name of another one");
     fprintf(to, ".vmap_as = \"%s\", ", text + 3);
   } else if (begins(text, "refuse")) {
     fprintf(to, ".vmap_rule = PX__VMAP_REFUSE, .vmap_text = %s, ", og_skip(text + 6));
   } else {
-    const char *name = og_batch_function(op);
+    const char *name = og_vmap_function(op);
     og_use("px_status px__vmap_%s(px__vmap_call *b);", name);
     fprintf(to, ".vmap_rule = PX__VMAP_RUN, .vmap_run = px__vmap_%s, .vmap_mask = 0x%x, ", name,
             named_params(op, og_skip(og_word_end(text))));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says in words what a check refuses, for the C header, the reference pages and the docstrings:
-// `not isfloat(alpha) or isfloat(self) or isfloat(other)` is "if alpha is floating point, unless
-// self or other is floating point". Comparisons of numbers stay as they are written.
+// Describes checks in words for the C header, the reference pages and the docstrings: `not
+// isfloat(alpha) or isfloat(self) or isfloat(other)` is "if alpha is floating point, unless self or
+// other is floating point". Comparisons of numbers stay as written.
 #include "opgen/opgen.h"
 
-// "self is floating point", in parts. What has no verb is all in `who`.
+// "self is floating point", in parts. A clause without a verb is stored in `subject`.
 typedef struct clause {
-  const char *who;
-  const char *verb;  // as it is for one that does: a row of `verbs`
-  bool yes;          // it does
+  const char *subject;
+  const char *verb;  // singular affirmative form: a row of `verbs`
+  bool affirmative;  // affirmative
   const char *rest;
-  bool many;  // `who` names several
+  bool is_plural;  // `subject` is plural
 } clause;
-enum { MOST_CLAUSES = 16 };
+enum { MAX_CLAUSES = 16 };
 typedef struct clauses {
-  clause of[MOST_CLAUSES];
+  clause of[MAX_CLAUSES];
   int count;
 } clauses;
 
@@ -23,13 +23,13 @@ static const char *const verbs[][4] = {{"is", "is not", "are", "are not"},
                                        {"fits", "does not fit", "fit", "do not fit"}};
 static const char *conjugated(const clause *c) {
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-    if (!strcmp(c->verb, verbs[i][0])) return verbs[i][2 * c->many + !c->yes];
+    if (!strcmp(c->verb, verbs[i][0])) return verbs[i][2 * c->is_plural + !c->affirmative];
   return c->verb;
 }
 
-static const char *clause_words(const og_node *n, bool yes);
+static const char *clause_words(const og_node *n, bool affirmative);
 
-// `text` with a word in the place of its %s.
+// Returns `text` with its %s replaced by a word.
 static const char *put(const char *text, const char *word) {
   const char *mark = strstr(text, "%s");
   return mark ? og_format("%.*s%s%s", (int)(mark - text), text, word, mark + 2) : text;
@@ -86,10 +86,10 @@ static const char *inverse(const char *sign) {
 }
 
 static bool is_call(const og_node *n) { return n->kind == OG_CALL || n->kind == OG_SHAPE; }
-// The noun of what a function counts ("dimension"), or NULL.
+// Returns the noun of a counting function ("dimension"), or NULL.
 static const char *counted(const og_node *n) {
   const og_function *f = is_call(n) ? og_function_of(n->text) : NULL;
-  return f && f->number ? f->says : NULL;
+  return f && f->number ? f->predicate : NULL;
 }
 static const char *plural(const char *noun) {
   size_t end = strlen(noun) - 1;
@@ -106,115 +106,124 @@ static const char *amount(const char *sign, const og_node *count, const char *no
   return og_format("%s%s %s", how, number, strcmp(number, "1") ? plural(noun) : noun);
 }
 
-// Whether it says that there are any, or, with ==, none.
-static bool is_of_none(const og_node *n) {
+// True for a test of a count against 0: any, or, with ==, none.
+static bool tests_emptiness(const og_node *n) {
   return n->kind == OG_COMPARE && counted(n->items[0]) && !strcmp(n->items[1]->text, "0") &&
          strchr(">=!", *n->text) && strcmp(n->text, ">=");
 }
-static clause none_clause(const og_node *n, bool yes) {
+static clause none_clause(const og_node *n, bool affirmative) {
   const og_node *of = n->items[0];
-  bool none = (*n->text == '=') == yes, dims = !strcmp(of->text, "ndim");
-  clause c = {.who = of->items[0]->text, .verb = dims ? "has" : "is", .yes = dims || none};
+  bool none = (*n->text == '=') == affirmative, dims = !strcmp(of->text, "ndim");
+  clause c = {
+      .subject = of->items[0]->text, .verb = dims ? "has" : "is", .affirmative = dims || none};
   c.rest = dims ? og_format("%s%s", none ? "no " : "", plural(counted(of))) : "empty";
   return c;
 }
 
-static clause count_clause(const og_node *n, bool yes) {
+static clause count_clause(const og_node *n, bool affirmative) {
   const og_node *a = n->items[0], *b = n->items[1];
   bool equal = n->text[1] == '=' && strchr("=!", *n->text);
-  clause c = {.who = a->items[0]->text, .verb = "has", .yes = !equal || yes == (*n->text == '=')};
+  clause c = {.subject = a->items[0]->text,
+              .verb = "has",
+              .affirmative = !equal || affirmative == (*n->text == '=')};
   if (equal && is_call(b) && !strcmp(a->text, b->text))
     c.rest = og_format("as many %s as %s", plural(counted(a)), b->items[0]->text);
   else
-    c.rest = amount(yes ? n->text : inverse(n->text), b, counted(a));
+    c.rest = amount(affirmative ? n->text : inverse(n->text), b, counted(a));
   return c;
 }
 
-// a <= b <= c, which is written as two comparisons of one b.
+// True for a <= b <= c, parsed as two comparisons that share b.
 static bool is_chain(const og_node *n) {
   return n->kind == OG_LOGIC && *n->text == 'a' && n->items[0]->kind == OG_COMPARE &&
          n->items[1]->kind == OG_COMPARE && n->items[0]->items[1] == n->items[1]->items[0];
 }
-static clause chain_clause(const og_node *n, bool yes) {
-  const og_node *low = n->items[0], *high = n->items[1], *what = low->items[1];
+static clause chain_clause(const og_node *n, bool affirmative) {
+  const og_node *low = n->items[0], *high = n->items[1], *middle = low->items[1];
   const char *a = number_words(low->items[0]), *b = number_words(high->items[1]);
-  if (counted(what) && low->text[1] && high->text[1])
-    return (clause){.who = what->items[0]->text,
+  if (counted(middle) && low->text[1] && high->text[1])
+    return (clause){.subject = middle->items[0]->text,
                     .verb = "has",
-                    .yes = yes,
+                    .affirmative = affirmative,
                     .rest = og_format("%s %s %s %s", a, atoi(a) + 1 == atoi(b) ? "or" : "to", b,
-                                      plural(counted(what)))};
-  const char *text = og_format("%s %s %s %s %s", a, low->text, number_words(what), high->text, b);
-  return (clause){.who = yes ? text : og_format("not %s", text)};
+                                      plural(counted(middle)))};
+  const char *text = og_format("%s %s %s %s %s", a, low->text, number_words(middle), high->text, b);
+  return (clause){.subject = affirmative ? text : og_format("not %s", text)};
 }
 
-static clause comparison_clause(const og_node *n, bool yes) {
+static clause comparison_clause(const og_node *n, bool affirmative) {
   const og_node *a = n->items[0], *b = n->items[1];
   if (!strncmp(n->text, "is", 2))
-    return (clause){
-        .who = number_words(a), .verb = "is", .yes = yes == (n->text[2] != 0), .rest = "given"};
-  if (b->kind == OG_STRING)
-    return (clause){.who = number_words(a),
+    return (clause){.subject = number_words(a),
                     .verb = "is",
-                    .yes = yes == (*n->text == '='),
+                    .affirmative = affirmative == (n->text[2] != 0),
+                    .rest = "given"};
+  if (b->kind == OG_STRING)
+    return (clause){.subject = number_words(a),
+                    .verb = "is",
+                    .affirmative = affirmative == (*n->text == '='),
                     .rest = number_words(b)};
-  if (is_of_none(n)) return none_clause(n, yes);
-  if (counted(a)) return count_clause(n, yes);
-  return (clause){.who = og_format("%s %s %s", number_words(a), yes ? n->text : inverse(n->text),
-                                   number_words(b))};
+  if (tests_emptiness(n)) return none_clause(n, affirmative);
+  if (counted(a)) return count_clause(n, affirmative);
+  return (clause){.subject = og_format("%s %s %s", number_words(a),
+                                       affirmative ? n->text : inverse(n->text), number_words(b))};
 }
 
 // ---- clauses
 
-// What a function says: "has the same sizes as %s", the second argument.
-static clause claim_of(const og_node *n, bool yes) {
+// Returns the clause of a function: "has the shape of %s", the second argument.
+static clause claim_of(const og_node *n, bool affirmative) {
   const og_function *f = og_function_of(n->text);
-  const char *says = f ? f->says : !strcmp(n->text, "worded") ? "is a word" : NULL;
-  if (!says) return (clause){.who = og_format("%s%s", yes ? "" : "not ", call_words(n))};
-  const char *end = og_word_end(says);
-  return (clause){.who = n->items[0]->text,
-                  .verb = og_copy(says, (size_t)(end - says)),
-                  .yes = yes,
+  const char *predicate = f ? f->predicate : !strcmp(n->text, "is_word") ? "is a word" : NULL;
+  if (!predicate)
+    return (clause){.subject = og_format("%s%s", affirmative ? "" : "not ", call_words(n))};
+  const char *end = og_word_end(predicate);
+  return (clause){.subject = n->items[0]->text,
+                  .verb = og_copy(predicate, (size_t)(end - predicate)),
+                  .affirmative = affirmative,
                   .rest = put(og_skip(end), n->count > 1 ? n->items[1]->text : "")};
 }
 
-static clause clause_of(const og_node *n, bool yes) {
-  if (is_chain(n)) return chain_clause(n, yes);
-  if (n->kind == OG_LOGIC && n->count == 1) return clause_of(n->items[0], !yes);
-  if (n->kind == OG_LOGIC) return (clause){.who = og_format("(%s)", clause_words(n, yes))};
-  if (n->kind == OG_COMPARE) return comparison_clause(n, yes);
-  if (is_call(n)) return claim_of(n, yes);
-  return (clause){
-      .who = number_words(n), .verb = "is", .yes = true, .rest = yes ? "true" : "false"};
+static clause clause_of(const og_node *n, bool affirmative) {
+  if (is_chain(n)) return chain_clause(n, affirmative);
+  if (n->kind == OG_LOGIC && n->count == 1) return clause_of(n->items[0], !affirmative);
+  if (n->kind == OG_LOGIC)
+    return (clause){.subject = og_format("(%s)", clause_words(n, affirmative))};
+  if (n->kind == OG_COMPARE) return comparison_clause(n, affirmative);
+  if (is_call(n)) return claim_of(n, affirmative);
+  return (clause){.subject = number_words(n),
+                  .verb = "is",
+                  .affirmative = true,
+                  .rest = affirmative ? "true" : "false"};
 }
 
-// "a, b and c" of "a and b" and c.
-static const char *listed(const char *who, const char *joint, const char *more) {
-  const char *word = og_format(" %s ", joint), *last = strstr(who, word);
-  if (last) who = og_format("%.*s, %s", (int)(last - who), who, last + strlen(word));
-  return og_format("%s%s%s", who, word, more);
+// Joins "a and b" and c to "a, b and c".
+static const char *listed(const char *subject, const char *joint, const char *more) {
+  const char *word = og_format(" %s ", joint), *last = strstr(subject, word);
+  if (last) subject = og_format("%.*s, %s", (int)(last - subject), subject, last + strlen(word));
+  return og_format("%s%s%s", subject, word, more);
 }
-// What is said of several is said once.
+// Merges clauses with equal predicates: their subjects are joined.
 static void add(clauses *all, const clause *c, const char *joint) {
   clause *last = all->count ? &all->of[all->count - 1] : NULL;
-  if (last && last->verb && c->verb && !strcmp(last->verb, c->verb) && last->yes == c->yes &&
-      !strcmp(last->rest, c->rest)) {
-    last->who = listed(last->who, joint, c->who);
-    last->many = *joint == 'a';
-  } else if (all->count < MOST_CLAUSES) {
+  if (last && last->verb && c->verb && !strcmp(last->verb, c->verb) &&
+      last->affirmative == c->affirmative && !strcmp(last->rest, c->rest)) {
+    last->subject = listed(last->subject, joint, c->subject);
+    last->is_plural = *joint == 'a';
+  } else if (all->count < MAX_CLAUSES) {
     all->of[all->count++] = *c;
   }
 }
 
-// What more is said of the same one goes on from there.
+// Joins clauses; a repeated subject, or subject and verb, is omitted.
 static const char *joined(const clauses *all, const char *joint) {
   const char *text = "";
   for (int i = 0; i < all->count; i++) {
     const clause *c = &all->of[i], *before = i ? c - 1 : NULL;
-    bool goes_on = before && c->verb && before->verb && !strcmp(c->who, before->who);
-    bool does = goes_on && !strcmp(c->verb, before->verb) && c->yes == before->yes;
+    bool goes_on = before && c->verb && before->verb && !strcmp(c->subject, before->subject);
+    bool does = goes_on && !strcmp(c->verb, before->verb) && c->affirmative == before->affirmative;
     if (before) text = og_format("%s %s ", text, joint);
-    if (!goes_on) text = og_format("%s%s%s", text, c->who, c->verb ? " " : "");
+    if (!goes_on) text = og_format("%s%s%s", text, c->subject, c->verb ? " " : "");
     if (c->verb && !does) text = og_format("%s%s ", text, conjugated(c));
     if (c->verb) text = og_format("%s%s", text, c->rest);
   }
@@ -224,36 +233,37 @@ static const char *joined(const clauses *all, const char *joint) {
 static bool is_joint(const og_node *n) {
   return n->kind == OG_LOGIC && n->count == 2 && !is_chain(n);
 }
-// What refuses something that is given, empty or so: "if" says it better than "unless".
+// True for conditions that reject given or empty arguments: these read better with "if" than with
+// "unless".
 static bool refuses(const og_node *n) {
   if (n->kind == OG_COMPARE)
-    return is_of_none(n) ? *n->text != '=' : !strcmp(n->text, "is") || !strcmp(n->text, "!=");
+    return tests_emptiness(n) ? *n->text != '=' : !strcmp(n->text, "is") || !strcmp(n->text, "!=");
   return n->kind == OG_LOGIC && n->count == 1;
 }
 static bool demands(const og_node *n) { return !refuses(n); }
 
-// The conditions that `of` joins, all or those that `which` takes, negated if not `yes`.
+// Collects the conditions joined by `of`, filtered by `which`, negated if not `affirmative`.
 static void collect(clauses *to, const og_node *n, const char *of, bool (*which)(const og_node *),
-                    bool yes) {
+                    bool affirmative) {
   if (is_joint(n) && !strcmp(n->text, of)) {
-    collect(to, n->items[0], of, which, yes);
-    collect(to, n->items[1], of, which, yes);
+    collect(to, n->items[0], of, which, affirmative);
+    collect(to, n->items[1], of, which, affirmative);
   } else if (!which || which(n)) {
-    clause c = clause_of(n, yes);
-    add(to, &c, (*of == 'a') == yes ? "and" : "or");
+    clause c = clause_of(n, affirmative);
+    add(to, &c, (*of == 'a') == affirmative ? "and" : "or");
   }
 }
 static const char *collected(const og_node *n, const char *of, bool (*which)(const og_node *),
-                             bool yes) {
+                             bool affirmative) {
   clauses found = {.count = 0};
-  collect(&found, n, of, which, yes);
-  clause *only = found.count == 1 ? found.of : NULL;  // needs no parentheses
-  if (only && *only->who == '(' && !only->verb)
-    return og_copy(only->who + 1, strlen(only->who) - 2);
-  return joined(&found, (*of == 'a') == yes ? "and" : "or");
+  collect(&found, n, of, which, affirmative);
+  clause *only = found.count == 1 ? found.of : NULL;  // a single clause needs no parentheses
+  if (only && *only->subject == '(' && !only->verb)
+    return og_copy(only->subject + 1, strlen(only->subject) - 2);
+  return joined(&found, (*of == 'a') == affirmative ? "and" : "or");
 }
-static const char *clause_words(const og_node *n, bool yes) {
-  return collected(n, is_joint(n) ? n->text : "and", NULL, yes);
+static const char *clause_words(const og_node *n, bool affirmative) {
+  return collected(n, is_joint(n) ? n->text : "and", NULL, affirmative);
 }
 
 static const char *refusal_words(const og_node *n) {
@@ -268,7 +278,7 @@ static const char *refusal_words(const og_node *n) {
   return og_format(*wanted ? "if %s, unless %s" : "if %s", given, wanted);
 }
 
-// A status as Python's exception.
+// Returns the Python exception of a status.
 static const char *exception_of(const char *code) {
   static const char *const names[][2] = {
       {"RUNTIME", "RuntimeError"},     {"VALUE", "ValueError"},
@@ -282,7 +292,7 @@ static const char *exception_of(const char *code) {
 
 const char *og_check_sentence(const og_field *field, const char *prefix) {
   char *dim, *tensor;
-  if (!strcmp(field->text, "device")) return NULL;  // as of all ops
+  if (!strcmp(field->text, "device")) return NULL;  // common to all ops
   if (og_check_dimension(field, &dim, &tensor))
     return og_format("%s if %s is out of range", prefix ? "PX_INDEX" : "IndexError", dim);
   og_check c = og_check_parse(field);

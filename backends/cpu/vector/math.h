@@ -20,16 +20,16 @@
 #define K_inf_f64 ((double)INFINITY)
 #define K_nan_f32 NAN
 #define K_nan_f64 ((double)NAN)
-#define K_greatest_f32 INFINITY
-#define K_greatest_f64 ((double)INFINITY)
-#define K_least_f32 (-INFINITY)
-#define K_least_f64 (-(double)INFINITY)
-#define K_greatest_u8 UINT8_MAX
-#define K_least_u8 0
-#define K_greatest_i32 INT32_MAX
-#define K_least_i32 INT32_MIN
-#define K_greatest_i64 INT64_MAX
-#define K_least_i64 INT64_MIN
+#define K_max_value_f32 INFINITY
+#define K_max_value_f64 ((double)INFINITY)
+#define K_min_value_f32 (-INFINITY)
+#define K_min_value_f64 (-(double)INFINITY)
+#define K_max_value_u8 UINT8_MAX
+#define K_min_value_u8 0
+#define K_max_value_i32 INT32_MAX
+#define K_min_value_i32 INT32_MIN
+#define K_max_value_i64 INT64_MAX
+#define K_min_value_i64 INT64_MIN
 
 #define K_FMA K_FMA_f32
 #define K_SHIFT 12582912.0f  // 1.5 * 2^23: adding it rounds to an integer

@@ -11,12 +11,12 @@
 #define K_inf_f64 __longlong_as_double(0x7ff0000000000000ll)
 #define K_nan_f32 __int_as_float(0x7fc00000)
 #define K_nan_f64 __longlong_as_double(0x7ff8000000000000ll)
-#define K_greatest_f32 K_inf_f32
-#define K_greatest_f64 K_inf_f64
-#define K_least_f32 (-K_inf_f32)
-#define K_least_f64 (-K_inf_f64)
-#define K_greatest_i64 INT64_MAX
-#define K_least_i64 INT64_MIN
+#define K_max_value_f32 K_inf_f32
+#define K_max_value_f64 K_inf_f64
+#define K_min_value_f32 (-K_inf_f32)
+#define K_min_value_f64 (-K_inf_f64)
+#define K_max_value_i64 INT64_MAX
+#define K_min_value_i64 INT64_MIN
 
 #define K_MATH static __device__ __forceinline__
 // Not inlined: inlining it into every kernel variant takes nvcc minutes.

@@ -138,7 +138,7 @@ struct logsumexp {
     if (sum != 0) sum *= exp_of(shift(top) - shift(maximum));
     top = maximum;
   }
-  __device__ __forceinline__ void start(const k_fold &p) { top = (T)K_least_f64, sum = 0; }
+  __device__ __forceinline__ void start(const k_fold &p) { top = (T)K_min_value_f64, sum = 0; }
   __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
     T maximum = top;
     for (int k = 0; k < count; k++) maximum = k_maximum()(x[k], maximum);

@@ -11,11 +11,11 @@ template <typename C>
 struct lowest_of;
 template <>
 struct lowest_of<float> {
-  static __device__ float get() { return K_least_f32; }
+  static __device__ float get() { return K_min_value_f32; }
 };
 template <>
 struct lowest_of<double> {
-  static __device__ double get() { return K_least_f64; }
+  static __device__ double get() { return K_min_value_f64; }
 };
 // exp(x) for results stored as S: with an error of 2^-21 for fp16 and bf16.
 template <typename S>

@@ -7,8 +7,8 @@
 // element, which loops over all output pixels of all images in order.
 #include "math.cuh"
 
-static __device__ __forceinline__ float lowest(float) { return K_least_f32; }
-static __device__ __forceinline__ double lowest(double) { return K_least_f64; }
+static __device__ __forceinline__ float lowest(float) { return K_min_value_f32; }
+static __device__ __forceinline__ double lowest(double) { return K_min_value_f64; }
 
 // A position in a plane, computed from the loop index.
 struct position {

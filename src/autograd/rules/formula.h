@@ -78,7 +78,7 @@ static inline px_value px__f_format(px_value v) {
   return PX_TX(px_memory_format_name(px_tensor_suggest_format(v.v.tensor)));
 }
 // True if a matrix is the transpose of a row-major one. Its gradient should be, too.
-static inline px_value px__f_turned(px_value v) {
+static inline px_value px__f_is_transposed(px_value v) {
   const int64_t *sizes = px_tensor_sizes(v.v.tensor), *strides = px_tensor_strides(v.v.tensor);
   return PX_I(strides[0] == 1 && sizes[1] > 1 && strides[1] == sizes[0]);
 }

@@ -759,7 +759,7 @@ class RMSpropAndAdagrad(unittest.TestCase):
         for change in (by_key, lambda o, p: o.state[p]["step"].fill_(7), lambda o, p: o.state_dict()["state"][0]["step"].add_(5)):
             self.assertEqual(run(change), more)
         self.assertEqual(run(lambda o, p: (by_key(o, p), o.load_state_dict(o.state_dict()))), more)
-        with self.assertRaisesRegex(ValueError, "a number of steps is not negative, but got -1"):
+        with self.assertRaisesRegex(ValueError, "expected step >= 0, but got -1"):
             run(lambda o, p: o.state[p]["step"].fill_(-1))
 
     def test_pickle_protocols(self):
