@@ -90,11 +90,11 @@ static inline bool px__classes(px_value input, px_value target) {
 #define PX__SHAPE_TEXT(a) px__sizes_text((char[128]){0}, 128, px__sizes_of(a).n, px__sizes_of(a).at)
 // Sizes without brackets; a number with enough digits to be exact.
 #define PX__NUMBERS_TEXT(a) px__numbers_text((char[128]){0}, px__sizes_of(a))
-#define PX__EXACT_TEXT(a) px__exact_text((char[32]){0}, px_value_float(a))
+#define PX__FULL_DIGITS_TEXT(a) px__exact_text((char[32]){0}, px_value_float(a))
 const char *px__numbers_text(char text[128], px__sizes sizes);
 const char *px__exact_text(char text[32], double x);
 // A float in Python's format; sizes in braces; the maximum of a tensor's dtype.
-#define PX__PYTHON_TEXT(a) px__python_text((char[40]){0}, px_value_float(a))
+#define PX__PYTHON_REPR_TEXT(a) px__python_text((char[40]){0}, px_value_float(a))
 #define PX__BRACED_TEXT(a) px__braced_text((char[136]){0}, px__sizes_of(a))
 #define PX__MAX_TEXT(a) px__max_text((char[32]){0}, px__dtype_of(a))
 const char *px__python_text(char text[40], double x);

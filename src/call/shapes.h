@@ -60,4 +60,4 @@ static inline px_dtype px__sum_dtype(px_dtype d) {
   return px_dtype_is_differentiable(d) ? d : PX_INT64;
 }
 // Accumulation dtype: float64 or float32.
-static inline px_dtype px__wide_dtype(px_dtype d) { return d == PX_FLOAT64 ? d : PX_FLOAT32; }
+static inline px_dtype px__acc_dtype(px_dtype d) { return d == PX_FLOAT64 ? d : PX_FLOAT32; }

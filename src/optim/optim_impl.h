@@ -140,8 +140,8 @@ extern const int px__scheduler_kind_count;
 // Functions of formulas: how often the epoch is a milestone; the number of milestones reached; the
 // angle of a cosine restarted after `period` epochs, with the period multiplied by `times` each
 // time.
-double px__hits(const px_schedule_point *at);
-double px__passed(const px_schedule_point *at);
+double px__milestones_hit(const px_schedule_point *at);
+double px__milestones_passed(const px_schedule_point *at);
 double px__restarts(const px_schedule_point *at, double period, double times);
 px_status px__one_cycle_prepare(double *options);
 double px__one_cycle_rate(const px_schedule_point *at);

@@ -5,13 +5,13 @@
 
 #include "optim/optim_impl.h"
 
-double px__hits(const px_schedule_point *at) {
+double px__milestones_hit(const px_schedule_point *at) {
   int hits = 0;
   for (int i = 0; i < at->milestone_count; i++) hits += (double)at->milestones[i] == at->epoch;
   return hits;
 }
 
-double px__passed(const px_schedule_point *at) {
+double px__milestones_passed(const px_schedule_point *at) {
   int passed = 0;
   for (int i = 0; i < at->milestone_count; i++) passed += (double)at->milestones[i] <= at->epoch;
   return passed;

@@ -19,8 +19,8 @@ static const struct {
                  {"floor", 1, "floor", NULL, "floor"},
                  {"cos", 1, "cos", NULL, "cos"},
                  {"log", 1, "log", NULL, "log"},
-                 {"milestones_hit", 0, "px__hits", NULL, NULL},
-                 {"milestones_passed", 0, "px__passed", NULL, NULL},
+                 {"milestones_hit", 0, "px__milestones_hit", NULL, NULL},
+                 {"milestones_passed", 0, "px__milestones_passed", NULL, NULL},
                  {"restarts", 2, "px__restarts", NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 

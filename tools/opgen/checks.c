@@ -24,8 +24,8 @@ static const og_function functions[] = {
     {"ctype", "px__ctype_of", 1, OG_TEXT, NULL, NULL},
     {"cname", "px__cname_of", 1, OG_TEXT, NULL, NULL},
     {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"full_digits", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"python_repr", "PX__PYTHON_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"full_digits", "PX__FULL_DIGITS_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"python_repr", "PX__PYTHON_REPR_TEXT", 1, OG_TEXT, NULL, NULL},
     {"braced", "PX__BRACED_TEXT", 1, OG_TEXT, NULL, NULL},
     {"dtype_max", "PX__MAX_TEXT", 1, OG_TEXT, NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };

@@ -113,7 +113,7 @@ static const char *dtype(const og_op *op, const og_node *n) {
     int count;
   } functions[] = {{"promoted", "px_dtype_promote", 2},
                    {"long", "px__sum_dtype", 1},
-                   {"acc", "px__wide_dtype", 1}};
+                   {"acc", "px__acc_dtype", 1}};
   if (n->kind == OG_NAME) return named_dtype(op, n);
   if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(op, n);
   for (size_t k = 0; k < sizeof functions / sizeof *functions && n->kind == OG_CALL; k++) {

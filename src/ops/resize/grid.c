@@ -211,7 +211,7 @@ static px_status align(bool *corners, px_value given) {
 // fp16 and bf16 coordinates would be off by whole elements.
 static px_status widened(px_tensor **out, const px_tensor *t) {
   px_dtype dtype = (px_dtype)t->dtype;
-  return px__tensor_to(out, t, px_dtype_is_float(dtype) ? px__wide_dtype(dtype) : dtype,
+  return px__tensor_to(out, t, px_dtype_is_float(dtype) ? px__acc_dtype(dtype) : dtype,
                        PX_DEVICE_NONE);
 }
 PX_RUN(grid_sample) {
