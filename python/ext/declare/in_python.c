@@ -38,6 +38,7 @@ static const struct {
     {"cuda.amp", "grad_scaler", "GradScaler grad_scaler"},
     {"autograd", "_check", "gradcheck gradgradcheck"},
     {"autograd", "forward_ad", "forward_ad"},
+    {"autograd", "functional", "functional"},
     {"autograd", "variable", "Variable variable"},
     {"autograd.graph", "phlox.autograd._saved",
      "allow_mutation_on_saved_tensors disable_saved_tensors_hooks save_on_cpu "
