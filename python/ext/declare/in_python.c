@@ -86,6 +86,7 @@ static const struct {
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
     {"nn.utils", "parametrizations", "parametrizations"},
     {"nn.utils", "parametrize", "parametrize"},
+    {"nn.utils", "prune", "prune"},
     {"nn.utils", "phlox.nn.utils.spectral_norm", "remove_spectral_norm spectral_norm"},
     {"nn.utils", "phlox.nn.utils.weight_norm", "remove_weight_norm weight_norm"},
     {"nn.utils", "rnn", "rnn"},

@@ -155,9 +155,6 @@ void ext_type_text(PyObject *value, char *text, size_t room);
 PyObject *ext_from_value(px_value value);
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
 
-// All tensors of a sequence, one after another, as one vector.
-PyObject *ext_vector_of(PyObject *parameters);
-
 // The inputs of a layer from the arguments that were bound to them (NULL, or None of what may be
 // absent: no tensor), borrowed; how many tensors they are, or -1 with an exception. And results as
 // Python has them; references are taken.

@@ -496,6 +496,16 @@ class Prune(Beside, unittest.TestCase):
                 wrong()
             self.assertEqual([type(hook).__name__ for hook in layer._forward_pre_hooks.values()], ["L1Unstructured"])
 
+    def test_copies_and_pickles_stay_pruned(self):
+        prune, layer = nn.utils.prune, nn.Linear(4, 3)
+        prune.random_structured(prune.l1_unstructured(layer, "weight", 3), "weight", 1, 0)
+        layer.weight = layer.weight.detach()
+        for other in copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)):
+            hook, = other._forward_pre_hooks.values()
+            self.assertEqual([type(hook), *map(type, hook)], [prune.PruningContainer, prune.L1Unstructured, prune.RandomStructured])
+            self.assertEqual(other(torch.ones(1, 4)).tolist(), layer(torch.ones(1, 4)).tolist())
+            self.assertFalse(prune.is_pruned(prune.remove(other, "weight")))
+
     def test_what_is_pruned_stays_so_while_it_learns(self):
         for device in "cpu", "cuda":
             layer = nn.utils.prune.random_structured(nn.LSTM(2, 3, device=device), "weight_ih_l0", 0.5, 0)
