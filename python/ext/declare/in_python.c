@@ -98,8 +98,8 @@ static const struct {
     {"nn", "parallel", "parallel DataParallel"},
     {"nn", "parameters", "Buffer ParameterDict ParameterList"},
     {"utils", "_pytree", "_pytree"},
+    {"utils", "benchmark", "benchmark"},
     {"utils", "checkpoint", "checkpoint"},
-    {"utils.benchmark", "phlox.utils._compare", "Compare"},
     {"utils", "collect_env", "collect_env"},
     {"signal.windows", "phlox._windows",
      "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "
