@@ -323,13 +323,6 @@ void ext_release_waiting(void *core_take);
 // The event of a torch.cuda.Event; borrowed.
 int ext_to_event(PyObject *object, px_event **out);
 
-// ---- futures (futures.c)
-PyObject *ext_future_new(void);
-// Gives the value, or, where it has failed, the exception.
-int ext_future_complete(PyObject *future, PyObject *value, bool failed);
-// Who waits for the future has its current stream wait for an event.
-void ext_future_behind(PyObject *future, px_event *event_take, px_device device);
-
 // ---- methods of Tensor that others call
 // The tensor in pinned memory; new reference.
 px_tensor *ext_pin(px_tensor *tensor);

@@ -15,6 +15,7 @@ static const struct {
     {"", "_samples", "gradient histogram histogramdd"},
     {"", "sparse", "sparse sparse_coo_tensor sparse_csr_tensor spmm"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
+    {"", "futures", "futures"},
     {"", "hub", "hub"},
     {"", "_jit", "compile"},
     {"", "_limits", "finfo iinfo"},

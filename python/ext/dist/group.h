@@ -12,6 +12,9 @@ px_store *ext_store(PyObject *object);
 // A collective that has begun, as torch.distributed.Work, and the list of tensors that it writes;
 // NULL for a send or receive.
 PyObject *ext_work(px_work *work_take, PyObject *outputs);
+// A torch.futures.Future, and its value, or its exception if it has failed.
+PyObject *ext_future_new(void);
+int ext_future_complete(PyObject *future, PyObject *value, bool failed);
 // Begins to sum a tensor over a group, in place: the work.
 PyObject *ext_begin_sum(PyObject *group, PyObject *tensor);
 
