@@ -305,8 +305,6 @@ PyObject *ext_submodule(PyObject *parent, const char *name);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
 PyObject *ext_from_module(const char *name);  // what phlox._C has by this name
-// cuda.c: the bytes of a device that are free, and all, as a tuple.
-PyObject *ext_memory_of(int index);
 // What a module has by a name, and a call of it: ext_call_from("copy", "copy", "(O)", object).
 PyObject *ext_from(const char *module, const char *name);
 PyObject *ext_call_from(const char *module, const char *name, const char *format, ...);

@@ -122,15 +122,12 @@ EXT_FUNCTION(cuda, enable_peer_access, "(device: Device, peer_device: Device) ->
   EXT_ARGS(ext_cuda, device, peer_device);
   return ext_none(EXT_NOGIL(px_device_enable_peer(device.index, peer_device.index)));
 }
-PyObject *ext_memory_of(int index) {
-  size_t free_bytes, total;
-  EXT_TRY(px_device_memory(&free_bytes, &total, index));
-  return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
-}
 EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, int]",
              "The bytes of a device that are free, and all.") {
+  size_t free_bytes, total;
   EXT_ARGS(ext_cuda, device);
-  return ext_memory_of(device.index);
+  EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
+  return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
 EXT_FUNCTION(cuda, _fft_plans, "(device: Device | None) -> tuple[int, int]",
              "How many plans of Fourier transforms a device keeps, and how many it may.") {

@@ -46,6 +46,7 @@ static const struct {
      "saved_tensors_hooks"},
     {"autograd.graph", "phlox.autograd._edges",
      "GradientEdge get_gradient_edge register_multi_grad_hook"},
+    {"autograd.profiler", "phlox.autograd._marks", "emit_nvtx record_function"},
     {"autograd.profiler", "phlox.autograd._profile", "profile"},
     {"distributed", "_groups",
      "Backend BuiltinCommHookType DistBackendError DistError DistNetworkError DistStoreError "
@@ -61,6 +62,7 @@ static const struct {
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},
+    {"cuda", "_cudart", "cudart"},
     {"cuda", "comm", "comm"},
     {"cuda", "graphs", "graphs make_graphed_callables"},
     {"cuda", "jiterator", "jiterator"},
@@ -71,6 +73,8 @@ static const struct {
      "memory_summary reset_max_memory_allocated "
      "reset_max_memory_cached use_mem_pool"},
     {"cuda", "_properties", "get_device_properties get_sync_debug_mode set_sync_debug_mode"},
+    {"cuda.nvtx", "phlox.autograd._marks", "range"},
+    {"cuda.profiler", "phlox.autograd._marks", "init profile"},
     {"cuda", "random",
      "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed "
      "seed_all set_rng_state set_rng_state_all"},
