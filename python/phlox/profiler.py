@@ -9,13 +9,12 @@ import warnings
 from json import loads
 
 from phlox import _C, cuda
+from phlox.autograd._marks import record_function
 from phlox.autograd._profile import DeviceType as DeviceType
 from phlox.autograd._profile import EventList as EventList
 from phlox.autograd._profile import FunctionEvent as FunctionEvent
 from phlox.autograd._profile import FunctionEventAvg as FunctionEventAvg
 from phlox.autograd._profile import profile as _Profile
-
-record_function = _C.autograd.profiler.record_function
 
 
 class ProfilerActivity(enum.Enum):

@@ -313,8 +313,6 @@ PyObject *ext_submodule(PyObject *parent, const char *name);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
 PyObject *ext_extension_attr(const char *name);  // attribute of phlox._C
-// Free and total bytes of a device, as a tuple (cuda.c).
-PyObject *ext_memory_of(int index);
 // Imports an attribute of a module, or calls it: ext_call_from("copy", "copy", "(O)", object).
 PyObject *ext_import(const char *module, const char *name);
 PyObject *ext_call_from(const char *module, const char *name, const char *format, ...);
@@ -330,13 +328,6 @@ void ext_release_nogil(void *core_take);
 
 // Event of a torch.cuda.Event, borrowed.
 int ext_to_event(PyObject *object, px_event **out);
-
-// ---- futures (futures.c)
-PyObject *ext_future_new(void);
-// Sets the value, or the exception if `failed`.
-int ext_future_complete(PyObject *future, PyObject *value, bool failed);
-// Makes the current stream of each waiter wait for an event.
-void ext_future_set_event(PyObject *future, px_event *event_take, px_device device);
 
 // ---- methods of Tensor used by other files
 // Copies the tensor to pinned memory. New reference.

@@ -126,15 +126,12 @@ EXT_FUNCTION(
   EXT_ARGS(ext_cuda, device, peer_device);
   return ext_none(EXT_NOGIL(px_device_enable_peer(device.index, peer_device.index)));
 }
-PyObject *ext_memory_of(int index) {
-  size_t free_bytes, total;
-  EXT_TRY(px_device_memory(&free_bytes, &total, index));
-  return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
-}
 EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, int]",
              "Returns the free and total memory of a device in bytes.") {
+  size_t free_bytes, total;
   EXT_ARGS(ext_cuda, device);
-  return ext_memory_of(device.index);
+  EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
+  return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
 EXT_FUNCTION(cuda, _fft_plans, "(device: Device | None) -> tuple[int, int]",
              "Returns the number of cached FFT plans of a device and its limit.") {

@@ -15,6 +15,7 @@ static const struct {
     {"", "_samples", "gradient histogram histogramdd"},
     {"", "sparse", "sparse sparse_coo_tensor sparse_csr_tensor spmm"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
+    {"", "futures", "futures"},
     {"", "hub", "hub"},
     {"", "_jit", "compile"},
     {"", "_limits", "finfo iinfo"},
@@ -38,12 +39,14 @@ static const struct {
     {"cuda.amp", "grad_scaler", "GradScaler grad_scaler"},
     {"autograd", "_check", "gradcheck gradgradcheck"},
     {"autograd", "forward_ad", "forward_ad"},
+    {"autograd", "functional", "functional"},
     {"autograd", "variable", "Variable variable"},
     {"autograd.graph", "phlox.autograd._saved",
      "allow_mutation_on_saved_tensors disable_saved_tensors_hooks save_on_cpu "
      "saved_tensors_hooks"},
     {"autograd.graph", "phlox.autograd._edges",
      "GradientEdge get_gradient_edge register_multi_grad_hook"},
+    {"autograd.profiler", "phlox.autograd._marks", "emit_nvtx record_function"},
     {"autograd.profiler", "phlox.autograd._profile", "profile"},
     {"distributed", "_groups",
      "Backend BuiltinCommHookType DistBackendError DistError DistNetworkError DistStoreError "
@@ -59,6 +62,7 @@ static const struct {
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},
+    {"cuda", "_cudart", "cudart"},
     {"cuda", "comm", "comm"},
     {"cuda", "graphs", "graphs make_graphed_callables"},
     {"cuda", "jiterator", "jiterator"},
@@ -69,6 +73,8 @@ static const struct {
      "memory_summary reset_max_memory_allocated "
      "reset_max_memory_cached use_mem_pool"},
     {"cuda", "_properties", "get_device_properties get_sync_debug_mode set_sync_debug_mode"},
+    {"cuda.nvtx", "phlox.autograd._marks", "range"},
+    {"cuda.profiler", "phlox.autograd._marks", "init profile"},
     {"cuda", "random",
      "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed "
      "seed_all set_rng_state set_rng_state_all"},
@@ -85,6 +91,7 @@ static const struct {
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
     {"nn.utils", "parametrizations", "parametrizations"},
     {"nn.utils", "parametrize", "parametrize"},
+    {"nn.utils", "prune", "prune"},
     {"nn.utils", "phlox.nn.utils.spectral_norm", "remove_spectral_norm spectral_norm"},
     {"nn.utils", "phlox.nn.utils.weight_norm", "remove_weight_norm weight_norm"},
     {"nn.utils", "rnn", "rnn"},
@@ -96,8 +103,8 @@ static const struct {
     {"nn", "parallel", "parallel DataParallel"},
     {"nn", "parameters", "Buffer ParameterDict ParameterList"},
     {"utils", "_pytree", "_pytree"},
+    {"utils", "benchmark", "benchmark"},
     {"utils", "checkpoint", "checkpoint"},
-    {"utils.benchmark", "phlox.utils._compare", "Compare"},
     {"utils", "collect_env", "collect_env"},
     {"signal.windows", "phlox._windows",
      "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "

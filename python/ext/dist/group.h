@@ -12,6 +12,9 @@ px_store *ext_store(PyObject *object);
 // Wraps a pending collective as torch.distributed.Work. `outputs` is the list of tensors it writes,
 // NULL for a send or receive.
 PyObject *ext_work(px_work *work_take, PyObject *outputs);
+// Returns a new torch.futures.Future; completes one with its value, or its exception if `failed`.
+PyObject *ext_future_new(void);
+int ext_future_complete(PyObject *future, PyObject *value, bool failed);
 // Starts an in-place sum over a group; returns its Work.
 PyObject *ext_all_reduce_async(PyObject *group, PyObject *tensor);
 

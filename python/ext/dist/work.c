@@ -55,7 +55,22 @@ EXT_METHOD0(work, result, "list[Tensor]", "Returns the output tensors.") {
   return O(self)->outputs ? PySequence_List(O(self)->outputs) : PyList_New(0);
 }
 
-// ---- its future
+// ---- its future, a torch.futures.Future
+
+EXT_FUNCTION(torch, _call_back, "(callback: Callable, future: Any) -> None",
+             "Calls callback(future). Its exception goes to sys.unraisablehook.") {
+  EXT_ARGS(PyObject *, callback, future);
+  EXT_OWNED *result = PyObject_CallOneArg(callback, future);
+  if (!result) PyErr_WriteUnraisable(callback);
+  Py_RETURN_NONE;
+}
+
+PyObject *ext_future_new(void) { return ext_call_from("phlox.futures", "Future", "()"); }
+int ext_future_complete(PyObject *future, PyObject *value, bool failed) {
+  EXT_OWNED *set =
+      PyObject_CallMethod(future, failed ? "set_exception" : "set_result", "(O)", value);
+  return set ? 0 : -1;
+}
 
 // Called on a thread of the communicator.
 static void complete(void *context) {
@@ -75,9 +90,8 @@ static int begin_future(PyObject *self) {
     EXT_TRY_INT(px_work_at_end(W(self), complete, Py_NewRef(self)));
     return 0;
   }
-  PyObject *first = PyList_GET_SIZE(O(self)->outputs) ? PyList_GET_ITEM(O(self)->outputs, 0) : NULL;
-  if (first)
-    ext_future_set_event(O(self)->future, px_retain(event), px_tensor_device(ext_tensor(first)));
+  PyObject *object = ext_wrap_core(&ext_EventType, px_retain(event));
+  if (ext_setattr_new(O(self)->future, "_event", object) < 0) return -1;
   return ext_future_complete(O(self)->future, O(self)->outputs, false);
 }
 

@@ -157,9 +157,6 @@ void ext_type_text(PyObject *value, char *text, size_t capacity);
 PyObject *ext_from_value(px_value value);
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *ints);
 
-// Concatenates all tensors of a sequence, flattened, into a vector.
-PyObject *ext_vector_of(PyObject *parameters);
-
 // Unwraps bound arguments into layer inputs, borrowed. NULL, or None for an optional input, means
 // no tensor. Returns the number of tensors, or -1 with an exception. ext_wrap_results wraps results
 // and takes their references.

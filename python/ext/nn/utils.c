@@ -14,7 +14,11 @@ static int add(PyObject *list, px_tensor *tensor_take) {
   return object ? PyList_Append(list, object) : -1;
 }
 
-PyObject *ext_vector_of(PyObject *parameters) {
+EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",
+             "Flattens an iterable of parameters into a single vector.\n\n"
+             ">>> torch.nn.utils.parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])\n"
+             "tensor([1., 1., 0.])\n") {
+  EXT_ARGS(PyObject *, parameters);
   EXT_TENSORS given = {NULL};
   EXT_TENSORS flat = {NULL};
   px_tensor *vector = NULL;
@@ -28,14 +32,6 @@ PyObject *ext_vector_of(PyObject *parameters) {
   }
   if (ext_take_tensors(&flat, rows, "parameters_to_vector", "parameters") < 0) return NULL;
   return ext_result(EXT_NOGIL(px_cat(&vector, flat.items, flat.count, 0)), &vector);
-}
-
-EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",
-             "Flattens an iterable of parameters into a single vector.\n\n"
-             ">>> torch.nn.utils.parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])\n"
-             "tensor([1., 1., 0.])\n") {
-  EXT_ARGS(PyObject *, parameters);
-  return ext_vector_of(parameters);
 }
 
 // View of a vector from position `at`, in the shape of a parameter.
@@ -219,4 +215,25 @@ EXT_FUNCTION(nn_utils, skip_init, "(module_cls: type, *args: Any, **kwargs: Any)
   EXT_OWNED *fill = made ? PyObject_GetAttrString(made, "to_empty") : NULL;
   EXT_OWNED *none = PyTuple_New(0);
   return fill && none ? PyObject_Call(fill, none, place) : NULL;
+}
+
+// ---- pruning
+
+EXT_FUNCTION(
+    torch, _prune_mask,
+    "(scores: Tensor, mask: Tensor, amount: Number, random: bool = False, dim: int | None "
+    "= None, p: float = 2) -> Tensor",
+    "Returns a pruning mask: `mask` without `amount` more elements, or channels along dim. A "
+    "float amount is a fraction.") {
+  px_tensor *scores, *mask, *made = NULL;
+  px_scalar amount;
+  bool random;
+  int64_t dim;
+  double p;
+  EXT_BIND(scores, mask, amount, random, dim, p);
+  px_prune how = {.amount = px_scalar_float(amount), .share = amount.kind == 'f', .p = p};
+  how.random = random, how.channels = dim != EXT_NO_INT;
+  // Any dimension beyond int is out of range.
+  if (how.channels) how.dim = ext_clamp_device_index(dim) < 0 && dim >= 0 ? INT16_MAX : (int)dim;
+  return ext_result(EXT_NOGIL(px_prune_mask(&made, scores, mask, &how)), &made);
 }

@@ -14,6 +14,9 @@ _Row = namedtuple("_Row", "kind name shapes stack parent start end thread device
                           "device_bytes flops")
 Kernel = namedtuple("Kernel", "name device duration")
 _OP, _NODE, _ANNOTATION, _DEVICE, _MEMORY = range(5)
+_METRICS = ["self_cpu_time_total", "self_cuda_time_total", "self_xpu_time_total",
+            "self_privateuse1_time_total"]
+_UNDERSCORES = str.maketrans(" ;\t\n", "____")  # flame graphs separate frames by these
 _STATISTICS = ("cpu_time_total self_cpu_time_total device_time_total self_device_time_total "
             "cpu_memory_usage self_cpu_memory_usage device_memory_usage "
             "self_device_memory_usage flops").split()
@@ -46,6 +49,17 @@ def format_memory(nbytes):
     return f"{nbytes} B"
 
 
+def _older(name):
+    """A figure by an older name, in which devices are called cuda."""
+    older = name.replace("device", "cuda")
+
+    def get(event):
+        warnings.warn(f"`{older}` is deprecated. Use `{name}` instead.", FutureWarning,
+                      stacklevel=2)
+        return getattr(event, name)
+    return property(get)
+
+
 class _Statistics:
     """Times in microseconds and sizes in bytes. `self_` excludes child events."""
     cpu_time = property(lambda self: self.cpu_time_total / self.count if self.count else 0.0)
@@ -57,8 +71,8 @@ class _Statistics:
     device_time_total_str = property(lambda self: format_time(self.device_time_total))
     self_device_time_total_str = property(lambda self: format_time(self.self_device_time_total))
     cuda_time, cuda_time_total, self_cuda_time_total, self_cuda_memory_usage = map(
-        _C.autograd.profiler._older, "device_time device_time_total self_device_time_total "
-                                     "self_device_memory_usage".split())
+        _older, "device_time device_time_total self_device_time_total "
+                "self_device_memory_usage".split())
 
     def __repr__(self):
         figures = " ".join(f"{name}={getattr(self, name)}" for name in _STATISTICS)
@@ -253,7 +267,15 @@ class EventList(list):
     def export_stacks(self, path, metric):
         """Writes each event's stack, outermost line first, with the value of `metric`. Input for flame
         graphs."""
-        _C.autograd.profiler._export_stacks(self, os.fspath(path), metric)
+        if metric not in _METRICS:
+            raise ValueError(f"metric should be one of: {_METRICS}")
+        figure = "self_device_time_total" if metric != "self_cpu_time_total" else metric
+        with open(os.fspath(path), "w", encoding="utf-8") as file:
+            for event in self:
+                took = int(getattr(event, figure))
+                if event.stack and took > 0:
+                    frames = (frame.translate(_UNDERSCORES) for frame in reversed(event.stack))
+                    file.write(f"{';'.join(frames)} {took}\n")
 
 
 def _events(of, rows):

@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import Any, Iterable
 
-from phlox.utils.benchmark import Measurement
+from phlox.utils._measurement import Measurement
 
 UNITS = ((1, "second", "s"), (1e-3, "millisecond", "ms"), (1e-6, "microsecond", "us"),
          (1e-9, "nanosecond", "ns"))

@@ -79,6 +79,29 @@ class Futures(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "expected a Future as element 1, but got int"):
             collect_all([a, 3])
 
+    def test_callbacks_added_while_it_is_set_are_called_once(self):
+        for _ in range(50):
+            future, got, start = Future(), [], threading.Barrier(3)
+            adds = lambda: (start.wait(30), [future.add_done_callback(lambda f: got.append(f.value())) for _ in range(5)])
+            threads = [threading.Thread(target=work) for work in (adds, adds, lambda: (start.wait(30), future.set_result(1)))]
+            [thread.start() for thread in threads]
+            [thread.join(30) for thread in threads]
+            self.assertEqual(got, [1] * 10)
+
+    @unittest.skipUnless(torch.cuda.device_count(), "no device")
+    def test_the_current_stream_waits_for_work_of_devices(self):
+        for wait in (lambda future: future.wait(), lambda future: wait_all([future])):
+            future, stream = Future(), torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(20_000_000)
+                future._event = stream.record_event()
+            future.set_result(None)
+            wait(future)
+            torch.cuda.current_stream().synchronize()
+            self.assertTrue(stream.query())
+        inner = future.then(lambda f: torch.cuda.current_stream())
+        self.assertNotEqual(inner.wait(), torch.cuda.current_stream())
+
     def test_cycles_are_collected(self):
         class Mine(Future):
             pass

@@ -507,6 +507,17 @@ class Prune(ComparedWithPyTorch, unittest.TestCase):
             zeros = layer.weight_ih_l0_mask == 0
             self.assertTrue(zeros.sum() == 12 and not layer.weight_ih_l0[zeros].any() and not layer.weight_ih_l0_orig.grad[zeros].any())
 
+    def test_copies_and_pickles_stay_pruned(self):
+        prune, layer = nn.utils.prune, nn.Linear(4, 3)
+        prune.random_structured(prune.l1_unstructured(layer, "weight", 3), "weight", 1, 0)
+        layer.weight = layer.weight.detach()
+        for other in copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)):
+            hook, = other._forward_pre_hooks.values()
+            self.assertEqual([type(hook), *map(type, hook)], [prune.PruningContainer, prune.L1Unstructured, prune.RandomStructured])
+            self.assertEqual(other(torch.ones(1, 4)).tolist(), layer(torch.ones(1, 4)).tolist())
+            self.assertFalse(prune.is_pruned(prune.remove(other, "weight")))
+
+
 
 class NormExceptDim(ComparedWithPyTorch, unittest.TestCase):
     def case_norm_except_dim(self, library):

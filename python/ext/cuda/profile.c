@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks that programs set for profilers: torch.profiler.record_function, which Phlox's own hears,
-// and torch.cuda.nvtx, for NVIDIA's tools; and the profiler as phlox/profiler.py has it.
+// The core of profilers: torch.autograd.profiler, for phlox/autograd/_profile.py and _marks.py,
+// torch.cuda.nvtx and torch.cuda.profiler, for NVIDIA's tools, and counters of operations.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -9,91 +9,27 @@
 #include "phlox/flops.h"
 #include "phlox/profile.h"
 
-typedef struct mark_object {
-  PyObject_HEAD PyObject *name, *args;
-  int64_t part;  // while it is entered
-} mark_object;
-static mark_object *mark_of(PyObject *self) { return (mark_object *)self; }
-
-// ---- record_function, and nvtx.range
-
 EXT_MODULE(autograd_profiler, "autograd.profiler", "Marks for profilers.");
 EXT_MODULE(nvtx, "cuda.nvtx", "Marks for NVIDIA's tools.");
-EXT_OWNS(mark, EXT_OBJECT(mark_object, name), EXT_OBJECT(mark_object, args));
 
-EXT_NEW(mark, "(name: str, args: str | None = None)") {
-  PyObject *name, *args;
-  EXT_BIND(name, args);
-  PyObject *self = ext_new(type);
-  if (!self) return NULL;
-  mark_of(self)->name = Py_NewRef(name);
-  mark_of(self)->args = Py_XNewRef(args);
-  return self;
+// ---- marks
+
+EXT_FUNCTION(autograd_profiler, _enter, "(name: str) -> int",
+             "Begins a part of the program. Returns 0 if the profiler is off.") {
+  EXT_ARGS(PyObject *, name);
+  const char *text = px_profile_running() ? PyUnicode_AsUTF8(name) : NULL;
+  if (PyErr_Occurred()) return NULL;
+  return PyLong_FromLongLong(text ? px_profile_enter(PX_PROFILE_RANGE, text) : 0);
 }
-// As a decorator it goes around each call: contextlib's way to do so asks for a new part each time.
-static PyObject *mark_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-  PyObject *func;
-  if (!PyArg_ParseTuple(args, "O", &func)) return NULL;
-  if (!PyCallable_Check(func))
-    EXT_FAIL(PyExc_TypeError, "expected a function, not %s", ext_type_name(func));
-  EXT_OWNED *way = ext_import("contextlib", "ContextDecorator");
-  EXT_OWNED *decorate = way ? PyObject_GetAttrString(way, "__call__") : NULL;
-  return decorate ? PyObject_CallFunctionObjArgs(decorate, self, func, NULL) : NULL;
-}
-EXT_METHOD0(mark, _recreate_cm, "Any",
-            "A part of the same name, for a call of what it decorates.") {
-  PyObject *args = mark_of(self)->args;
-  return PyObject_CallFunctionObjArgs((PyObject *)Py_TYPE(self), mark_of(self)->name,
-                                      args ? args : Py_None, NULL);
-}
-EXT_TYPE(mark, "torch.autograd.profiler.record_function", "autograd.profiler.record_function",
-         mark_object, EXT_BASETYPE,
-         "A part of the program with a name, for profilers: a context manager, or a decorator.\n\n"
-         ">>> with torch.autograd.profiler.record_function(\"forward\"):\n"
-         "...     x = torch.ones(1)\n",
-         EXT_LIFETIME_SLOTS(mark), .tp_new = mark_new, .tp_call = mark_call);
-EXT_GET(mark, name, "str", Py_NewRef(mark_of(self)->name), "What it is called.");
-EXT_GET(mark, args, "str | None", Py_NewRef(mark_of(self)->args ? mark_of(self)->args : Py_None),
-        "What it was given.");
-EXT_METHOD0(mark, __enter__, "Any", NULL) {
-  if (px_profile_running()) {
-    const char *name = PyUnicode_AsUTF8(mark_of(self)->name);
-    if (!name) return NULL;
-    mark_of(self)->part = px_profile_enter(PX_PROFILE_RANGE, name);
-  }
-  return Py_NewRef(self);
-}
-EXT_METHOD(mark, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_varargs, exc);
-  px_profile_leave(mark_of(self)->part);
-  mark_of(self)->part = 0;
+EXT_FUNCTION(autograd_profiler, _leave, "(part: int) -> None", "Ends it.") {
+  EXT_ARGS(int64_t, part);
+  px_profile_leave(part);
   Py_RETURN_NONE;
 }
-EXT_NEW(range, "(msg: str, *args: Any)") {
-  PyObject *msg;
-  ext_varargs args;
-  EXT_BIND(msg, args);
-  PyObject *self = ext_new(type);
-  EXT_OWNED *rest = self ? ext_tuple_of(args) : NULL;
-  EXT_OWNED *format = rest ? PyObject_GetAttrString(msg, "format") : NULL;
-  if (format) mark_of(self)->name = PyObject_CallObject(format, rest);
-  if (self && !mark_of(self)->name) Py_CLEAR(self);
-  return self;
-}
-EXT_TYPE(
-    range, "torch.cuda.nvtx.range", "cuda.nvtx.range", mark_object, EXT_BASETYPE,
-    "A part of the program with a name, for NVIDIA's tools: a context manager, or a decorator.",
-    EXT_LIFETIME_SLOTS(mark), .tp_new = range_new, .tp_call = mark_call);
-EXT_METHOD0(range, _recreate_cm, "Any", "It may be entered again.") { return Py_NewRef(self); }
-EXT_METHOD0(range, __enter__, "Any", NULL) {
-  const char *text = PyUnicode_AsUTF8(mark_of(self)->name);
-  if (!text) return NULL;
-  px_nvtx_push(text);
-  return Py_NewRef(self);
-}
-EXT_METHOD(range, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_varargs, exc);
-  px_nvtx_pop();
+EXT_FUNCTION(autograd_profiler, _emit_nvtx, "(on: bool, shapes: bool) -> None",
+             "Begins or ends ranges of all ops, with the sizes of their arguments or without.") {
+  EXT_ARGS(bool, on, shapes);
+  px_nvtx_emit(on, shapes);
   Py_RETURN_NONE;
 }
 
@@ -266,149 +202,12 @@ EXT_FUNCTION(autograd_profiler, _trace, "(events: list[Any], members: str) -> st
 EXT_RETURNS(autograd_profiler, _enabled, "bool", px_profile_running(),
             "Whether it notes what runs.");
 
-// A figure of events by an older name, in which devices are called cuda.
-typedef struct older_object {
-  PyObject_HEAD PyObject *name;
-} older_object;
-static PyObject *older_get(PyObject *self, PyObject *instance, PyObject *owner) {
-  PyObject *name = ((older_object *)self)->name;
-  EXT_OWNED *older = instance ? PyObject_CallMethod(name, "replace", "ss", "device", "cuda") : NULL;
-  if (!instance) return Py_NewRef(self);
-  if (!older || PyErr_WarnFormat(PyExc_FutureWarning, 1, "`%U` is deprecated. Use `%U` instead.",
-                                 older, name) < 0)
-    return NULL;
-  return PyObject_GetAttr(instance, name);
-}
-EXT_NEW(older, "(name: str)") {
-  PyObject *name;
-  EXT_BIND(name);
-  older_object *made = PyUnicode_Check(name) ? ext_new(type) : NULL;
-  if (made) made->name = Py_NewRef(name);
-  if (!made && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a figure's name is a str");
-  return (PyObject *)made;
-}
-EXT_OWNS(older, EXT_OBJECT(older_object, name));
-EXT_TYPE(older, "torch.autograd.profiler._older", "autograd.profiler._older", older_object,
-         EXT_FINAL, "A figure of events by an older name, which says so.",
-         EXT_LIFETIME_SLOTS(older), .tp_new = older_new, .tp_descr_get = older_get);
-
-// A line of a file that flame graphs are made of; none where nothing was measured.
-static int write_stack(FILE *to, PyObject *event, const char *figure) {
-  EXT_OWNED *value = PyObject_GetAttrString(event, figure);
-  EXT_OWNED *stack = value ? PyObject_GetAttrString(event, "stack") : NULL;
-  double took = stack ? PyFloat_AsDouble(value) : -1;
-  if (PyErr_Occurred()) return -1;
-  Py_ssize_t count = PyList_Check(stack) ? PyList_GET_SIZE(stack) : 0;
-  if (!count || took < 1) return 0;
-  for (Py_ssize_t i = count - 1; i >= 0; i--) {
-    const char *line = PyUnicode_AsUTF8(PyList_GET_ITEM(stack, i));
-    if (!line) return -1;
-    for (; *line; line++) fputc(strchr(" ;\t\n", *line) ? '_' : *line, to);
-    fputc(i ? ';' : ' ', to);
-  }
-  fprintf(to, "%lld\n", (long long)took);
-  return 0;
-}
-
-EXT_FUNCTION(autograd_profiler, _export_stacks,
-             "(events: list[Any], path: str, metric: str) -> None",
-             "Writes the stacks of events, each with a figure.") {
-  static const char cpu[] = "self_cpu_time_total", device[] = "self_device_time_total";
-  static const char devices[] =
-      "self_cuda_time_total self_xpu_time_total "
-      "self_privateuse1_time_total";
-  PyObject *events;
-  const char *path, *metric;
-  EXT_BIND(events, path, metric);
-  if (strcmp(metric, cpu) && !ext_has_word(devices, metric))
-    EXT_FAIL(PyExc_ValueError,
-             "metric should be one of: ['self_cpu_time_total', 'self_cuda_time_total', "
-             "'self_xpu_time_total', 'self_privateuse1_time_total']");
-  EXT_OWNED *list = PySequence_List(events);
-  FILE *to = list ? fopen(path, "w") : NULL;
-  if (!to) return list ? PyErr_SetFromErrnoWithFilename(PyExc_OSError, path) : NULL;
-  int failed = 0;
-  for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(list); i++)
-    failed = write_stack(to, PyList_GET_ITEM(list, i), strcmp(metric, cpu) ? device : cpu);
-  bool bad = ferror(to) != 0;
-  bad |= fclose(to) != 0;
-  if (bad && !failed) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
-  return failed ? NULL : Py_NewRef(Py_None);
-}
-
-typedef struct emit_object {
-  PyObject_HEAD bool enabled, shapes, entered;
-} emit_object;
-static emit_object *emit_of(PyObject *self) { return (emit_object *)self; }
-EXT_NEW(emit, "(enabled: bool = True, record_shapes: bool = False)") {
-  bool enabled, record_shapes;
-  EXT_BIND(enabled, record_shapes);
-  PyObject *self = ext_new(type);
-  if (self) emit_of(self)->enabled = enabled, emit_of(self)->shapes = record_shapes;
-  return self;
-}
-EXT_TYPE(emit, "torch.autograd.profiler.emit_nvtx", "autograd.profiler.emit_nvtx", emit_object,
-         EXT_FINAL,
-         "Makes ranges of all ops for NVIDIA's tools, with record_shapes=True with the sizes of "
-         "their\narguments; with enabled=False nothing.",
-         .tp_new = emit_new);
-EXT_METHOD0(emit, __enter__, "Any", NULL) {
-  emit_object *e = emit_of(self);
-  if (!e->enabled) Py_RETURN_NONE;
-  if (e->entered) EXT_FAIL(PyExc_RuntimeError, "NVTX annotation context manager is not reentrant");
-  e->entered = true;
-  px_nvtx_emit(true, e->shapes);
-  return Py_NewRef(self);
-}
-EXT_METHOD(emit, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_varargs, exc);
-  if (emit_of(self)->enabled) px_nvtx_emit(false, false);
-  Py_RETURN_NONE;
-}
-
 // ---- torch.cuda.profiler
 
 EXT_MODULE(cuda_profiler, "cuda.profiler", "When NVIDIA's tools collect.");
 EXT_RETURNS_NONE(cuda_profiler, start, px_tool_start(),
                  "Tells the driver to begin to collect for tools.");
 EXT_RETURNS_NONE(cuda_profiler, stop, px_tool_stop(), "Tells the driver to end it.");
-EXT_FUNCTION(cuda_profiler, init,
-             "(output_file: str, flags: list[str] | None = None, output_mode: str = 'key_value') "
-             "-> None",
-             "Refused, as by PyTorch: there is nothing to initialize.") {
-  EXT_ARGS(PyObject *, output_file, flags, output_mode);
-  EXT_FAIL(PyExc_AssertionError, "CUDA12+ does not need profiler initialization!");
-}
-EXT_NEW(collect, "()") { return ext_new(type); }
-EXT_TYPE(collect, "torch.cuda.profiler.profile", "cuda.profiler.profile", PyObject, EXT_FINAL,
-         "A part of the program for which tools collect: a context manager.",
-         .tp_new = collect_new);
-EXT_METHOD0(collect, __enter__, "None", NULL) { return ext_none(px_tool_start()); }
-EXT_METHOD(collect, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_varargs, exc);
-  return ext_none(px_tool_stop());
-}
-
-// ---- torch.cuda.cudart
-
-EXT_MODULE(cudart, "cuda._cudart", "Functions of CUDA's runtime that programs call; 0 is success.");
-EXT_FUNCTION0(cudart, cudaProfilerStart, "int", "Tells the driver to begin to collect for tools.") {
-  EXT_WAIT(px_tool_start());
-  return PyLong_FromLong(0);
-}
-EXT_FUNCTION0(cudart, cudaProfilerStop, "int", "Tells the driver to end it.") {
-  EXT_WAIT(px_tool_stop());
-  return PyLong_FromLong(0);
-}
-EXT_FUNCTION(cudart, cudaMemGetInfo, "(device: Device) -> tuple[int, int]",
-             "The bytes of a device that are free, and all.") {
-  EXT_ARGS(ext_cuda, device);
-  return ext_memory_of(device.index);
-}
-EXT_FUNCTION0(cuda, cudart, "Any", "CUDA's runtime, as far as profiled programs call it.") {
-  EXT_TRY(px_device_init());
-  return ext_call_from("importlib", "import_module", "(s)", "phlox.cuda._cudart");
-}
 
 // ---- counters of operations (torch.utils.flop_counter)
 

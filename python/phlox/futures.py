@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.futures: values that are set once by one thread, and awaited by others.
+
+The value of device work is set at once, with an event: the current stream of a waiter waits for it,
+and callbacks run on a stream of their own behind it."""
+from __future__ import annotations
+
+from itertools import count
+from threading import Condition
+
+from phlox import _C, cuda
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+
+def _check_callable(callback):
+    if not callable(callback):
+        raise TypeError(f"expected a function, not {type(callback).__name__}")
+
+
+class Future:
+    """A value that is set later.
+
+    >>> future = torch.futures.Future()
+    >>> double = future.then(lambda future: 2 * future.value())
+    >>> future.set_result(21); double.wait()
+    42
+    """
+    __module__ = "torch.futures"
+
+    def __init__(self, *, devices: Sequence[Any] | None = None) -> None:
+        if devices is not None and len(devices):
+            raise NotImplementedError("torch.futures.Future(devices=) is not implemented in Phlox")
+        self._changed = Condition()  # guards the other fields; notified once, when the value is set
+        self._done = self._failed = False
+        self._value: Any = None  # the result, or the exception if it failed
+        self._callbacks: list[Callable[[Future], Any]] = []
+        self._event: cuda.Event | None = None  # recorded behind the device work of the value
+
+    def __class_getitem__(cls, item: Any) -> type[Future]:
+        return cls
+
+    def done(self) -> bool:
+        """Whether it has a value."""
+        return self._done
+
+    def set_result(self, result: Any) -> None:
+        """Sets the value. RuntimeError if it is set already."""
+        self._complete(result, False)
+
+    def set_exception(self, result: BaseException) -> None:
+        """Sets an exception, which wait() and value() raise."""
+        if not isinstance(result, BaseException):
+            raise AssertionError(f"{result} is of type {type(result)}, not an Exception.")
+        self._complete(result, True)
+
+    def _complete(self, value, failed):
+        with self._changed:
+            if self._done:
+                raise RuntimeError("Attempting to mark a completed Future as complete again. Note "
+                                   "that a Future can only be marked completed once.")
+            self._value, self._failed, self._done = value, failed, True
+            callbacks, self._callbacks = self._callbacks, []
+            self._changed.notify_all()
+        for callback in callbacks:
+            _C._call_back(callback, self)
+
+    def value(self) -> Any:
+        """Returns the value. RuntimeError if it is not set yet."""
+        if not self._done:
+            raise RuntimeError("the Future is not completed: wait() waits for it")
+        if self._failed:
+            raise self._value
+        return self._value
+
+    def wait(self) -> Any:
+        """Blocks until the value is set, and returns it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._done)
+        if self._event is not None:
+            cuda.current_stream(self._event.device).wait_event(self._event)
+        return self.value()
+
+    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
+        """Calls callback(self) when the value is set, at once if it is set already. Its exceptions
+        go to sys.unraisablehook."""
+        _check_callable(callback)
+        with self._changed:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        _C._call_back(callback, self)
+
+    def then(self, callback: Callable[[Future], Any]) -> Future:
+        """Returns a future of callback(self), which is called when the value is set."""
+        _check_callable(callback)
+        child = Future()
+
+        def run(parent):
+            try:
+                result = _on_stream(child, callback, parent) if parent._event else callback(parent)
+            except BaseException as error:
+                text = f"{type(error).__name__}: {error}"
+                child.set_exception(RuntimeError(
+                    f"Got the following error when running the callback: {text}"))
+            else:
+                child.set_result(result)
+
+        self.add_done_callback(run)
+        return child
+
+
+def _on_stream(child, callback, parent):
+    """callback(parent) on a new stream behind the parent's work; its own work is the child's."""
+    stream = cuda.Stream(parent._event.device)
+    stream.wait_event(parent._event)
+    with cuda.stream(stream):
+        result = callback(parent)
+    child._event = stream.record_event()
+    return result
+
+
+def collect_all(futures: list[Future]) -> Future:
+    """Returns a future of the list of futures, which is done when all are. It fails if one does.
+
+    >>> future = torch.futures.Future()
+    >>> both = torch.futures.collect_all([future, future.then(lambda future: future.value() + 1)])
+    >>> future.set_result(1); [future.value() for future in both.wait()]
+    [1, 2]
+    """
+    futures, child, arrived = list(futures or ()), Future(), count(1)
+    for i, future in enumerate(futures):
+        if not isinstance(future, Future):
+            raise TypeError(f"expected a Future as element {i}, but got {type(future).__name__}")
+
+    def arrive(_):
+        if next(arrived) == len(futures):  # the last
+            errors = [future._value for future in futures if future._failed]
+            child._complete(errors[0] if errors else futures, bool(errors))
+
+    for future in futures:
+        future.add_done_callback(arrive)
+    if not futures:
+        child.set_result(futures)
+    return child
+
+
+def wait_all(futures: list[Future]) -> list[Any]:
+    """Waits for all, and returns their values."""
+    return [future.wait() for future in collect_all(futures).wait()]
+
+
+_C._name_missing(__name__)
