@@ -81,7 +81,7 @@ mpi: $(MPILIB)
 $(O)/opgen: $(wildcard tools/opgen/*.[ch]) include/phlox/dtype.h include/phlox/tables/dtypes.h
 	$(call say,HOSTCC)$(TOOL) -Iinclude -Itools -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
-	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args batch_functions)
+	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args vmap_rules)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(sort $(shell awk '/^  kind / && !/ hidden/ {print FILENAME}' ops/*.op)))
@@ -91,7 +91,7 @@ GENSRC   := $(addprefix $(O)/gen/,ops_table.c $(patsubst %,ops_%.c,$(shell seq 0
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 CUDAGEN  := $(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 complex fold optim)
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c) $(CUDAGEN:%=$(O)/gen/%.cu): $(GEN) ;
-$(foreach d,hidden run_functions batch_functions kernel_args,$(O)/gen/$(d)/%.h): $(GEN) ;
+$(foreach d,hidden run_functions vmap_rules kernel_args,$(O)/gen/$(d)/%.h): $(GEN) ;
 $(O)/gen/kernels_cuda_rows.c $(O)/gen/kernels_cuda_optim_rows.c: $(GEN) ;
 
 # ---- the library

@@ -80,23 +80,23 @@ typedef struct px__op_texts {
   px__refusal of_second;  // the same for the second result, if its text differs
   px__refusal of_sizes;   // in place, sizes differ. %1$s, %2$s: self's and the result's sizes;
                           // %3$s: self's number of dimensions
-  const char *of_expanded;               // in place: warning if elements of self share memory
+  const char *expand_warning;            // in place: warning if elements of self share memory
   const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: the op's name
 } px__op_texts;
 
-// Batching rule of an op (vmap.c; ops/GRAMMAR.md, `batch`).
+// Batching rule of an op (ops/GRAMMAR.md, `vmap`).
 typedef enum px__vmap_rule {
-  PX__VMAP_BY_KIND,  // pointwise: align; reduce: its own; view, composite: itself; others: loop
-  PX__VMAP_ITSELF,   // call the op's function on the batched tensors
-  PX__VMAP_ALIGN,    // align the dimensions of samples as broadcasting does
-  PX__VMAP_SHIFT,    // put the batch dimension before the others
-  PX__VMAP_GROW,     // ... for an op whose result has one more dimension
-  PX__VMAP_MERGE,    // merge the batch dimension with the first one
-  PX__VMAP_LOOP,     // call the op for each sample
-  PX__VMAP_REFUSE,   // fail with `vmap_text`
-  PX__VMAP_RUN       // call `vmap_run`
+  PX__VMAP_BY_KIND,    // pointwise: align; reduce: its own; view, composite: itself; others: loop
+  PX__VMAP_DECOMPOSE,  // call the op's function on the batched tensors
+  PX__VMAP_ALIGN,      // align the dimensions of samples as broadcasting does
+  PX__VMAP_SHIFT,      // put the batch dimension before the others
+  PX__VMAP_GROW,       // ... for an op whose result has one more dimension
+  PX__VMAP_MERGE,      // merge the batch dimension with the first one
+  PX__VMAP_LOOP,       // call the op for each sample
+  PX__VMAP_REFUSE,     // fail with `vmap_text`
+  PX__VMAP_RUN         // call `vmap_run`
 } px__vmap_rule;
-typedef struct px__vmap_call px__vmap_call;  // batch.h
+typedef struct px__vmap_call px__vmap_call;  // vmap.h
 
 // Calls handled by `complex`.
 typedef enum px__composed {

@@ -18,8 +18,8 @@ static bool is_expanded(const px_tensor *t) {
 static px_status check_expanded(const px_op *op, const px_tensor *out) {
   const px__op_impl *impl = px__impl(op);
   if (!is_expanded(out)) return PX_OK;
-  if (impl->texts && impl->texts->of_expanded)
-    return px_warn(PX_WARN_USER, "%s", impl->texts->of_expanded);
+  if (impl->texts && impl->texts->expand_warning)
+    return px_warn(PX_WARN_USER, "%s", impl->texts->expand_warning);
   PX_CHECK(impl->idempotent, PX_RUNTIME,
            "unsupported operation: more than one element of the written-to tensor refers to a "
            "single memory location. Please clone() the tensor before performing the operation.");

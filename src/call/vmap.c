@@ -4,7 +4,7 @@
 //
 // A rule's calls return here if the physical tensors are batched too. They are recorded for
 // differentiation at their level; the driver then records the call at its own level. Most rules
-// are words of an entry (`batch`): they change the arguments, call the same op and wrap its
+// are words of an entry (`vmap`): they change the arguments, call the same op and wrap its
 // results.
 #include "call/vmap.h"
 
@@ -787,7 +787,7 @@ static px__vmap_rule rule_of(const px_op *op) {
       return PX__VMAP_ALIGN;
     case PX_OP_VIEW:
     case PX_OP_COMPOSITE:
-      return PX__VMAP_ITSELF;
+      return PX__VMAP_DECOMPOSE;
     default:
       return PX__VMAP_LOOP;
   }
@@ -884,7 +884,7 @@ static px_status call_batched(px_call *call, bool *handled) {
   find_level(&b);
   bool random = (op->flags & PX_OP_RANDOM) != 0;
   if (!b.level) return random && current.depth ? draw_unbatched(&b, handled) : PX_OK;
-  if (rule_of(op) == PX__VMAP_ITSELF) return PX_OK;
+  if (rule_of(op) == PX__VMAP_DECOMPOSE) return PX_OK;
   *handled = true;
   PX_TRY(check_inplace(&b));
   const vmap_frame *m = frame_at(b.level);

@@ -3,7 +3,7 @@
 // the deepest level among the arguments are replaced by their physical tensors. Rules run at the
 // next outer level.
 //
-// `PX_VMAP_RULE(mm) { ... }` defines the rule named by `batch mm` in an entry. It receives the call
+// `PX_VMAP_RULE(mm) { ... }` defines the rule named by `vmap mm` in an entry. It receives the call
 // and its arguments by name, as run functions do, and sets results with px__vmap_set_result.
 #pragma once
 #include "call/call_impl.h"

@@ -367,7 +367,7 @@ static const char *changed(const char *table, const char *entry) {
   static const char script[] =
       "set -e; export LC_ALL=C; place=$(mktemp -d); trap 'rm -r $place' EXIT\n"
       "write() { (cd $place; mkdir -p $1/phlox/ops $1/hidden $1/run_functions $1/kernel_args "
-      "$1/batch_functions);"
+      "$1/vmap_rules);"
       " $OPGEN $place/$1 $(cd $place && ls -d $place/*/*.op $place/*/*.layer $place/*/*.optim); }\n"
       "cp -r ops layers optim $place; write old; printf '\\n%s' \"$ENTRY\" >>$place/$TABLE; write "
       "new\n"

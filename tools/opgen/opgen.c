@@ -255,7 +255,7 @@ static void write_views(const char *folder, const char *file) {
     const char *folder, *needs;
   } headers[] = {{OG_RUN_VIEW, "run_functions", "call/op_impl.h"},
                  {OG_KERNEL_VIEW, "kernel_args", "phlox/backend.h"},
-                 {OG_VMAP_VIEW, "batch_functions", "call/op_impl.h"}};
+                 {OG_VMAP_VIEW, "vmap_rules", "call/op_impl.h"}};
   for (int i = 0; i < 3; i++) {
     if (!og_write_views(NULL, headers[i].kind, file)) continue;
     FILE *to = og_create(folder, og_format("%s/%s.h", headers[i].folder, og_stem(file)));

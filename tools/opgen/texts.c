@@ -64,6 +64,6 @@ void og_write_texts(FILE *to, const og_op *op) {
   fprintf(to, "static const px__op_texts texts_%s = {", op->name);
   for (int i = 0; i < op->refusal_count; i++) write_refusal(to, op, &op->refusals[i]);
   if (op->expand_warning.text)
-    fprintf(to, ".of_expanded = %s, ", og_quote(op->expand_warning.text));
+    fprintf(to, ".expand_warning = %s, ", og_quote(op->expand_warning.text));
   fprintf(to, ".wrapper = %s};\n", wrapper_of(op));
 }

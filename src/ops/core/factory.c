@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
-#include "batch_functions/factory.h"
+#include "vmap_rules/factory.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "batch_functions/sort.h"
+#include "vmap_rules/sort.h"
 #include "call/vmap.h"
 #include "hidden/sort.h"
 #include "ops/core/run.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that concatenate, repeat or rearrange, by copies into views.
-#include "batch_functions/index.h"
+#include "vmap_rules/index.h"
 #include "call/vmap.h"
 #include "hidden/view.h"
 #include "ops/core/run.h"

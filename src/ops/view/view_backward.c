@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the gradients of views: zeros with the gradient written to the viewed elements.
 // Gradients of overlapping views (windows, strided views) are summed.
-#include "batch_functions/view.h"
+#include "vmap_rules/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

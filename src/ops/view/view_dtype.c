@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of views with another dtype: reinterpreted bits, and complex numbers as pairs of
 // real numbers. If the element size differs, the last dimension changes its size.
-#include "batch_functions/view.h"
+#include "vmap_rules/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/ops/view.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmap: batching rules of indexing. A batch dimension of self alone is a dimension without an
 // index. If an index tensor is batched too, the batch dimension is indexed by an arange.
-#include "batch_functions/factory.h"
-#include "batch_functions/index.h"
-#include "batch_functions/arithmetic.h"
+#include "vmap_rules/factory.h"
+#include "vmap_rules/index.h"
+#include "vmap_rules/arithmetic.h"
 #include "call/vmap.h"
 #include "hidden/index.h"
 #include "phlox/ops/arithmetic.h"

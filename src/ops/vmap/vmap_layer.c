@@ -2,11 +2,11 @@
 // vmap: batching rules of layers. Convolutions turn batched weights into groups. Batch norm treats
 // the channels of all samples as channels. layer_norm applies weight and bias itself. nll_loss
 // merges the examples of all samples.
-#include "batch_functions/conv.h"
-#include "batch_functions/layer.h"
-#include "batch_functions/loss.h"
-#include "batch_functions/norm.h"
-#include "batch_functions/volume.h"
+#include "vmap_rules/conv.h"
+#include "vmap_rules/layer.h"
+#include "vmap_rules/loss.h"
+#include "vmap_rules/norm.h"
+#include "vmap_rules/volume.h"
 #include "call/vmap.h"
 #include "hidden/loss.h"
 #include "hidden/norm.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmap: batching rules that are functions. Products become batched products. Losses reduce all
 // dimensions but the batch dimension.
-#include "batch_functions/linalg.h"
-#include "batch_functions/loss.h"
-#include "batch_functions/solve.h"
+#include "vmap_rules/linalg.h"
+#include "vmap_rules/loss.h"
+#include "vmap_rules/solve.h"
 #include "call/vmap.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
