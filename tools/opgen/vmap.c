@@ -6,7 +6,7 @@ typedef struct word_row {
   const char *word, *rule;
   bool names;  // parameters may follow
 } word_row;
-static const word_row words[] = {{"decompose", "ITSELF", false}, {"align", "ALIGN", false},
+static const word_row words[] = {{"decompose", "DECOMPOSE", false}, {"align", "ALIGN", false},
                                  {"shift", "SHIFT", true},       {"grow", "GROW", true},
                                  {"merge", "MERGE", true},       {"loop", "LOOP", false}};
 
