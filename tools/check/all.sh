@@ -9,6 +9,7 @@ run $checks/layers.sh
 run $checks/arguments.sh
 run $checks/kernels.sh
 run $checks/budget.sh
+run $checks/prose.py
 run $checks/abi.sh
 run $checks/env.sh
 run $checks/unused.sh

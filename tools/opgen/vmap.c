@@ -7,8 +7,8 @@ typedef struct word_row {
   bool names;  // parameters may follow
 } word_row;
 static const word_row words[] = {{"decompose", "DECOMPOSE", false}, {"align", "ALIGN", false},
-                                 {"shift", "SHIFT", true},       {"grow", "GROW", true},
-                                 {"merge", "MERGE", true},       {"loop", "LOOP", false}};
+                                 {"shift", "SHIFT", true},          {"grow", "GROW", true},
+                                 {"merge", "MERGE", true},          {"loop", "LOOP", false}};
 
 static const word_row *known(const char *text) {
   const char *end = og_word_end(text);
