@@ -129,7 +129,7 @@ static px_status recurrent_library(job *j) {
   PX_TRY(numbers(&first, j, 2, 2, false));
   PX_TRY(px_view(&h, first, (int64_t[]){1, 2, 2}, 3));
   px_tensor *params[] = {w, w};
-  PX_TRY(HIDDEN(recurrent_library, (&output), PX_T(x), PX_T(h), PX_NONE(), PX_TS(params, 2),
+  PX_TRY(HIDDEN(recurrent_whole, (&output), PX_T(x), PX_T(h), PX_NONE(), PX_TS(params, 2),
                 PX_NONE(), PX_TX("gru"), PX_B(false), PX_I(1), PX_B(false), PX_B(true),
                 PX_B(true)));
   PX_TRY(px_sum_all(&sum, output, PX_DTYPE_NONE));

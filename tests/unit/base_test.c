@@ -32,7 +32,7 @@ PX_TEST(an_error_keeps_its_frames_and_moves_to_another_record) {
   CHECK_TEXT(px_error_last()->message, "there is no 'x' in 2 places");
   CHECK_EQ(px_error_last()->frame_count, 2);
   CHECK_TEXT(px_error_last()->frames[0].function, "fails");
-  CHECK_TEXT(px_error_last()->frames[1].function, "passes_on");
+  CHECK_TEXT(px_error_last()->frames[1].function, "propagates");
 }
 
 // More threads than preallocated error records, in two rounds. Threads of the second round reuse

@@ -668,7 +668,8 @@ PX_TEST(invalid_attributes_and_hooks_are_refused) {
   OK(px_ones(&w, (int64_t[]){2, 2}, 2, PX_FLOAT32, px_cpu(), false, false));
   FAILS(px_module_set_attribute(m, "t", PX_T(w)), PX_TYPE, "cannot be a Tensor");
   FAILS(px_module_set_attribute(m, "n", PX_IS(&one, -1)), PX_VALUE, "at most 8 integers");
-  FAILS(px_module_add_hook(&id, m, true, NULL, NULL, NULL), PX_TYPE, "needs a function");
+  FAILS(px_module_add_hook(&id, m, true, NULL, NULL, NULL), PX_TYPE,
+        "expected a hook function, got NULL");
 }
 
 PX_TEST(kaiming_defaults_to_leaky_relu) {

@@ -463,7 +463,8 @@ PX_TEST(a_schedule_requires_a_positive_period) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
   px_scheduler *s = NULL;
-  FAILS(px_scheduler_step_lr(&s, o, 0, 0.5), PX_VALUE, "period");
+  FAILS(px_scheduler_step_lr(&s, o, 0, 0.5), PX_VALUE,
+        "expected step_size to be a positive integer");
   CHECK(!s);
 }
 

@@ -91,7 +91,7 @@ PX_TEST(device_counts_are_bounded) {
   int count;
   FAILS(px_scatter_parts(results, &count, x, devices, 0, 0), PX_VALUE,
         "1 to 64 devices, but got 0");
-  FAILS(px_broadcast(results, x, devices, -1), PX_VALUE, "cannot be -1");
+  FAILS(px_broadcast(results, x, devices, -1), PX_VALUE, "non-negative count of `results`, got -1");
   FAILS(px_broadcast(results, x, devices, 65), PX_VALUE, "0 to 64 devices, but got 65");
   FAILS(px_gather_parts(results, (px_tensor *[]){x, NULL}, 2, px_cpu(), 0), PX_TYPE,
         "input 1 of gather is missing");

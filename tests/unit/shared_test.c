@@ -76,7 +76,8 @@ PX_TEST(invalid_shared_memory_is_refused) {
   FAILS(px_storage_share(NULL), PX_TYPE, "`storage` is NULL");
   FAILS(px_storage_from_fd(&none, -1, 4), PX_RUNTIME, "unable to open shared memory");
   CHECK(pipe(pipes) == 0);
-  FAILS(px_storage_from_fd(&none, pipes[0], 4), PX_VALUE, "has not the 4 bytes");
+  FAILS(px_storage_from_fd(&none, pipes[0], 4), PX_VALUE,
+        "a shared memory file of at least 4 bytes");
   OK(px_storage_share(px_tensor_storage(t)));
   OK(px_storage_fd(&fd, px_tensor_storage(t)));
   FAILS(px_storage_from_fd(&none, fd, 17), PX_VALUE, "has not the 17 bytes");

@@ -394,7 +394,7 @@ class Devices(unittest.TestCase):
         self.assertEqual(storage, sent.untyped_storage())
         with self.assertRaisesRegex(ValueError, "handle must be 80 bytes"):
             torch.UntypedStorage._new_shared_cuda(0, b"", 4, 0, b"", 0, b"", True)
-        with self.assertRaisesRegex(RuntimeError, "only storages of devices"):
+        with self.assertRaisesRegex(RuntimeError, "expected a device storage, got a CPU storage"):
             torch.ones(1).untyped_storage()._share_cuda_()
         with self.assertRaisesRegex(RuntimeError, "Cannot pickle CUDA storage"):
             multiprocessing.SimpleQueue().put(sent.untyped_storage())
