@@ -80,7 +80,7 @@ PX_TEST(invalid_shared_memory_is_refused) {
         "a shared memory file of at least 4 bytes");
   OK(px_storage_share(px_tensor_storage(t)));
   OK(px_storage_fd(&fd, px_tensor_storage(t)));
-  FAILS(px_storage_from_fd(&none, fd, 17), PX_VALUE, "has not the 17 bytes");
+  FAILS(px_storage_from_fd(&none, fd, 17), PX_VALUE, "a shared memory file of at least 17 bytes");
   CHECK(!none && ftruncate(fd, 1) < 0);  // no process can truncate the memory
   FAILS(px_tensor_resize(t, SIZES(100)), PX_RUNTIME, "storage that is not resizable");
 }
