@@ -280,7 +280,7 @@ void og_optim_write(const char *folder) {
   each(create(folder, "kernels_cuda_optim.cu", "#include \"cuda/kernels/update.cuh\"\n"),
        optim_write_cuda);
   each(create(folder, "kernels_cuda_optim_rows.c",
-              "#include \"cuda/host/kernel.h\"\n#include \"kernel_args/optimizers.h\"\n"),
+              "#include \"cuda/host/ops/kernel.h\"\n#include \"kernel_args/optimizers.h\"\n"),
        optim_write_cuda_row);
   FILE *to = create(folder, "optim_kinds.c", "");
   og_optim_write_kinds(to);
