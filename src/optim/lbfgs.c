@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// L-BFGS: a quasi-Newton method with curvature from the last iterations ("turns"; Nocedal and
+// L-BFGS: a quasi-Newton method with curvature from the last iterations (Nocedal and
 // Wright 2006, Numerical optimization, chapters 3 and 7). All parameters form one vector. The
 // caller owns the history, which is updated during the iterations.
 #include <math.h>
