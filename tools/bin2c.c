@@ -30,7 +30,7 @@ static int describe(entry *out, const char *path) {
 }
 
 static void write_entries(FILE *to, const entry *entries, int count) {
-  fputs("// Written by tools/bin2c.c.\n#include \"cuda/host/cuda.h\"\n", to);
+  fputs("// Written by tools/bin2c.c.\n#include \"cuda/host/driver/cuda.h\"\n", to);
   for (int i = 0; i < count; i++) {
     fprintf(
         to,

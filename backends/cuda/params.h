@@ -266,7 +266,7 @@ typedef struct k_lines {
 // Sorts of dense lines, and selection of their first elements: elements `skip` to `skip` +
 // `take` of each sorted line are written. Indices are smaller than the line length. Elements of
 // `item` bytes become keys, unsigned integers in the requested order (kernels/keys.cuh). A block
-// of K_SORT_WARPS warps holds K_SORT_EACH(bytes of a key or index) elements a thread. Short
+// of K_SORT_WARPS warps holds K_SORT_EACH(bytes of a key or index) elements per thread. Short
 // lines have up to K_SORT_SHORT elements; selections of up to K_SELECT need no sort.
 enum { K_SORT_WARPS = 16, K_SORT_SHORT = 256, K_SELECT = 1024, K_SELECT_STEP = 2048 };
 #define K_SORT_EACH(bytes) (64 / (int)(bytes))

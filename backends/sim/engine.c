@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective backend "sim": ranks are threads of this process and use the rendezvous of meet.h.
-// Collectives on device memory are tasks of simulated streams, ordered as in NCCL. Those on host
-// memory complete in the calling thread.
+// Collective backend "sim": ranks are threads of this process and use the rendezvous of
+// rendezvous.h. Collectives on device memory are tasks of simulated streams, ordered as in NCCL.
+// Those on host memory complete in the calling thread.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

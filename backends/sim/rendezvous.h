@@ -31,7 +31,7 @@ struct px__sim_participant {
   char *staging, *dest;  // staging buffer and the output's destination, if the call is staged
   size_t in_bytes, out_bytes;
   bool arrived, done, failed;
-  bool deferred;     // turns.c
+  bool deferred;     // rank_schedule.c
   int peer;          // receives: the sender's rank
   int64_t deadline;  // monotonic clock, nanoseconds
   bool waits;        // a thread waits on `wake`
@@ -40,9 +40,9 @@ struct px__sim_participant {
   void *argument;
 };
 
-// meet.c. `arrive` enters a rank's call; the last rank of a collective executes it for all, with
-// the lock released. `time_out` fails the group if the call is still pending. `fail_group` fails
-// all calls of the group from `number` on.
+// rendezvous.c. `arrive` enters a rank's call; the last rank of a collective executes it for all,
+// with the lock released. `time_out` fails the group if the call is still pending. `fail_group`
+// fails all calls of the group from `number` on.
 void px__sim_arrive(px__sim_participant *participant);
 void px__sim_time_out(px__sim_participant *participant);
 void px__sim_fail_group(px__sim_group *group, uint64_t number, const char *format, ...)
@@ -62,12 +62,12 @@ bool px__sim_group_failed(const px__sim_group *group);
 bool px__sim_group_full(const px__sim_group *group);
 void px__sim_leave(px__sim_member *member);
 
-// turns.c. `cluster` begins a cluster on the first `ranks` devices; 0 ends it. `in_cluster`:
-// whether a device belongs to it. `next` returns the stream to run next. `settle`, called after
-// NULL, unblocks devices and returns whether any state changed. `patience` returns the time of the
-// next retry, or 0. `issue` advances a host's virtual clock and returns its previous value;
-// `waited` moves it forward to a time. `poll` adds to the number of tasks requested by a polling
-// host and returns whether any are left. Lock held in all but `cluster`.
+// rank_schedule.c. `cluster` begins a cluster on the first `ranks` devices; 0 ends it.
+// `in_cluster`: whether a device belongs to it. `next` returns the stream to run next. `settle`,
+// called after NULL, unblocks devices and returns whether any state changed. `patience` returns the
+// time of the next retry, or 0. `issue` advances a host's virtual clock and returns its previous
+// value; `waited` moves it forward to a time. `poll` adds to the number of tasks requested by a
+// polling host and returns whether any are left. Lock held in all but `cluster`.
 void px__sim_cluster(int ranks);
 bool px__sim_in_cluster(int device);
 px__sim_stream *px__sim_cluster_next(void);

@@ -30,7 +30,7 @@ static struct timespec timespec_of(int64_t time) {
 }
 
 static bool ready(const px__sim_stream *s) {
-  if (px__sim_in_cluster(s->device)) return false;  // turns.c
+  if (px__sim_in_cluster(s->device)) return false;  // rank_schedule.c
   const px__sim_task *t = s->head;
   if (!t || t->detached) return false;
   if (t->kind == PX__SIM_TASK_COLLECTIVE) return !t->participant->arrived || t->participant->done;

@@ -83,7 +83,7 @@ typedef struct px__sim_device {
   px_fault_slot slot;
 } px__sim_device;
 
-// This process's reference to an event shared between processes (post.c). Lock held.
+// This process's reference to an event shared between processes (ipc_event.c). Lock held.
 typedef struct px__sim_entry px__sim_entry;
 typedef struct px__sim_table px__sim_table;
 typedef struct px__sim_shared {
@@ -122,7 +122,7 @@ typedef enum px__sim_kind {
   PX__SIM_TASK_CALL,
   PX__SIM_TASK_RECORD,
   PX__SIM_TASK_WAIT,
-  PX__SIM_TASK_COLLECTIVE  // one rank's part of a collective (meet.h)
+  PX__SIM_TASK_COLLECTIVE  // one rank's part of a collective (rendezvous.h)
 } px__sim_kind;
 typedef struct px__sim_task px__sim_task;
 typedef struct px__sim_stream px__sim_stream;
@@ -348,9 +348,9 @@ px_status px__sim_range_new(int device, size_t bytes, void **out);
 px_status px__sim_pages_map(int device, void *at, size_t bytes);
 void px__sim_pages_unmap(int device, void *at, size_t bytes);
 
-// post.c. `make` creates an event's shared entry. All functions but `make`, `handle` and `await`
-// require the lock. `record` numbers a record being issued. `await` blocks until a record is done
-// or its process has exited.
+// ipc_event.c. `make` creates an event's shared entry. All functions but `make`, `handle` and
+// `await` require the lock. `record` numbers a record being issued. `await` blocks until a record
+// is done or its process has exited.
 px_status px__sim_shared_make(px__sim_shared **out);
 px_status px__sim_shared_open(px__sim_shared **out, const px_ipc_handle *handle);
 px_status px__sim_shared_handle(const px__sim_shared *shared, px_ipc_handle *out);
@@ -361,7 +361,7 @@ uint64_t px__sim_shared_latest(const px__sim_shared *shared);
 bool px__sim_shared_is_done(const px__sim_shared *shared, uint64_t number);
 void px__sim_shared_await(const px__sim_shared *shared, uint64_t number);
 
-// watch.c. Updates the event's mark to the latest record of any process. Lock held.
+// ipc_event_wait.c. Updates the event's mark to the latest record of any process. Lock held.
 px_status px__sim_refresh(px__sim_event *event);
 
 // fault_report.c. Installs a handler that explains host accesses to device memory before the

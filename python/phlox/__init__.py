@@ -82,7 +82,8 @@ def _install_python_names():
 
 
 class _PathFinder:
-    """An import hook for modules of PyTorch without a file in this package (python/ext/paths.h)."""
+    """An import hook for modules of PyTorch without a file in this package
+    (python/ext/declare/paths.h)."""
 
     # First in sys.meta_path: the path-based finder treats a folder without files as a namespace
     # package, and upgrades can leave such folders.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.futures: values that are set once by one thread, and awaited by others.
+"""torch.futures: values set once by one thread and awaited by others.
 
-The value of device work is set at once, with an event: the current stream of a waiter waits for it,
-and callbacks run on a stream of their own behind it."""
+A future of device work completes at once with an event. wait() makes the current stream wait for
+the event, and callbacks run on a new stream after it."""
 from __future__ import annotations
 
 from itertools import count
@@ -22,7 +22,7 @@ def _check_callable(callback):
 
 
 class Future:
-    """A value that is set later.
+    """The result of an asynchronous call, set later.
 
     >>> future = torch.futures.Future()
     >>> double = future.then(lambda future: 2 * future.value())
@@ -36,23 +36,24 @@ class Future:
             raise NotImplementedError("torch.futures.Future(devices=) is not implemented in Phlox")
         self._changed = Condition()  # guards the other fields; notified once, when the value is set
         self._done = self._failed = False
-        self._value: Any = None  # the result, or the exception if it failed
+        self._value: Any = None  # the result, or the exception if _failed
         self._callbacks: list[Callable[[Future], Any]] = []
-        self._event: cuda.Event | None = None  # recorded behind the device work of the value
+        self._event: cuda.Event | None = None  # recorded after the device work of the value
 
     def __class_getitem__(cls, item: Any) -> type[Future]:
         return cls
 
     def done(self) -> bool:
-        """Whether it has a value."""
+        """Returns True if this Future is done: it has a result or an exception."""
         return self._done
 
     def set_result(self, result: Any) -> None:
-        """Sets the value. RuntimeError if it is set already."""
+        """Sets the result for this Future, which marks it completed. Raises RuntimeError if it is
+        completed already."""
         self._complete(result, False)
 
     def set_exception(self, result: BaseException) -> None:
-        """Sets an exception, which wait() and value() raise."""
+        """Sets an exception for this Future, raised by wait() and value()."""
         if not isinstance(result, BaseException):
             raise AssertionError(f"{result} is of type {type(result)}, not an Exception.")
         self._complete(result, True)
@@ -69,15 +70,16 @@ class Future:
             _C._call_back(callback, self)
 
     def value(self) -> Any:
-        """Returns the value. RuntimeError if it is not set yet."""
+        """Obtains the value of an already-completed future. Raises RuntimeError if it is not
+        completed."""
         if not self._done:
-            raise RuntimeError("the Future is not completed: wait() waits for it")
+            raise RuntimeError("the Future is not completed: call wait() first")
         if self._failed:
             raise self._value
         return self._value
 
     def wait(self) -> Any:
-        """Blocks until the value is set, and returns it."""
+        """Blocks until the value of this Future is ready, and returns it."""
         with self._changed:
             self._changed.wait_for(lambda: self._done)
         if self._event is not None:
@@ -85,8 +87,8 @@ class Future:
         return self.value()
 
     def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
-        """Calls callback(self) when the value is set, at once if it is set already. Its exceptions
-        go to sys.unraisablehook."""
+        """Appends a callback, called with this Future on its completion; at once if it is
+        completed. Exceptions of callbacks go to sys.unraisablehook."""
         _check_callable(callback)
         with self._changed:
             if not self._done:
@@ -95,7 +97,7 @@ class Future:
         _C._call_back(callback, self)
 
     def then(self, callback: Callable[[Future], Any]) -> Future:
-        """Returns a future of callback(self), which is called when the value is set."""
+        """Returns a new Future of the result of callback(self), called on completion of self."""
         _check_callable(callback)
         child = Future()
 
@@ -114,7 +116,8 @@ class Future:
 
 
 def _on_stream(child, callback, parent):
-    """callback(parent) on a new stream behind the parent's work; its own work is the child's."""
+    """Returns callback(parent), run on a new stream after the parent's device work. Records the
+    child's event on that stream."""
     stream = cuda.Stream(parent._event.device)
     stream.wait_event(parent._event)
     with cuda.stream(stream):
@@ -124,7 +127,8 @@ def _on_stream(child, callback, parent):
 
 
 def collect_all(futures: list[Future]) -> Future:
-    """Returns a future of the list of futures, which is done when all are. It fails if one does.
+    """Collects the provided Futures into a single combined Future, completed when all of them are
+    completed. It fails if one of them does.
 
     >>> future = torch.futures.Future()
     >>> both = torch.futures.collect_all([future, future.then(lambda future: future.value() + 1)])
@@ -149,7 +153,7 @@ def collect_all(futures: list[Future]) -> Future:
 
 
 def wait_all(futures: list[Future]) -> list[Any]:
-    """Waits for all, and returns their values."""
+    """Waits for all provided futures to be complete, and returns the list of completed values."""
     return [future.wait() for future in collect_all(futures).wait()]
 
 

@@ -480,7 +480,7 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
   return status;
 }
 
-// ---- conjugate and negative views (lazy.c)
+// ---- conjugate and negative views (resolve.c)
 
 static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
                                const px_value *given, void **results) {

@@ -33,7 +33,7 @@ struct cluster {
   bool interrupted;  // atomic
   pthread_mutex_t lock;
   pthread_cond_t rank_ended;  // signalled when a rank ends
-  int running;                // by `lock`
+  int running;                // guarded by `lock`
   member members[];
 };
 static cluster *running;  // atomic; at most one at a time

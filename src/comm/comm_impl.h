@@ -71,8 +71,8 @@ struct px_work {
   px_work *next;  // in the communicator's queue (its `lock`) or its device works (its `works`)
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  bool done;                // by `lock`
-  px__after *after;         // by `lock`; most recent first
+  bool done;                // guarded by `lock`
+  px__after *after;         // guarded by `lock`; most recent first
   px_error *error;          // of a failed collective; set before `done`
   px_error *error_storage;  // preallocated storage of `error`
   bool on_thread;           // to be run by `thread`
@@ -148,7 +148,7 @@ void px__cluster_leave(px_comm *comm);
 // Joins the group through the engine's `open`. Returns 0, or 1 with the reason in `why`.
 int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__REASON]);
 
-// ---- device.c: device works
+// ---- device_work.c: device work items
 __attribute__((warn_unused_result)) px_status px__begin_on_device(px_comm *self, px_work *work);
 // Creates and queues works as one batch, for an engine that queues.
 __attribute__((warn_unused_result)) px_status px__begin_on_stream(px_work **works, px_comm *self,

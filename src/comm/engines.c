@@ -14,7 +14,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   char name[32];
   const px_engine *engine;
-} loaded[ENGINES];  // by `lock`; failures are not cached
+} loaded[ENGINES];  // guarded by `lock`; failures are not cached
 static int loaded_count;
 
 // Saves the loader's message: the next dlerror() call discards it.

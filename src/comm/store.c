@@ -161,7 +161,7 @@ typedef struct memory_store {
   px_store store;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  px__table table;  // by `lock`
+  px__table table;  // guarded by `lock`
 } memory_store;
 
 static void wait_for_change(memory_store *self, int64_t milliseconds) {

@@ -45,7 +45,7 @@ struct px__server {
   struct pollfd *polled;  // the listening socket, `stop`, then each connection
   px__bytes *items;
   int count;
-  int64_t shut_until;  // accepts no connection until then
+  int64_t accept_after;  // accepts no connection until then
 };
 
 static bool reserve(queue *q, size_t more) {
@@ -193,12 +193,12 @@ static void accept_pending(px__server *s) {
     if (socket < 0 && !full) return;
     if (!full) greet(s, socket);
   }
-  s->shut_until = px__now_ms() + PX__PAUSE_MS;
+  s->accept_after = px__now_ms() + PX__PAUSE_MS;
 }
 
 // Poll timeout: milliseconds to the next deadline, or -1.
 static int poll_timeout(px__server *s) {
-  int64_t now = px__now_ms(), min = now < s->shut_until ? s->shut_until - now : -1;
+  int64_t now = px__now_ms(), min = now < s->accept_after ? s->accept_after - now : -1;
   for (int i = 0; i < s->count; i++) {
     const connection *c = &s->connections[i];
     if (c->authenticated && !c->parked) continue;
@@ -233,7 +233,7 @@ static void serve_all(px__server *s) {
 static void *serve(void *argument) {
   px__server *s = argument;
   for (;;) {
-    bool open = px__now_ms() >= s->shut_until;
+    bool open = px__now_ms() >= s->accept_after;
     s->polled[0] = (struct pollfd){open ? s->socket : -1, POLLIN, 0};
     s->polled[1] = (struct pollfd){s->stop[0], POLLIN, 0};
     for (int i = 0; i < s->count; i++) {

@@ -15,7 +15,7 @@ enum { ANSWER_MS = 60000 };  // timeout of one response; the connection is then 
 typedef struct tcp_store {
   px_store store;
   pthread_mutex_t lock;
-  int socket;  // by `lock`; -1: lost
+  int socket;  // guarded by `lock`; -1 after the connection was lost
   px__server *server;
 } tcp_store;
 

@@ -32,7 +32,7 @@ static const int patience[FACTS] = {600, 2 * PX__CHECK_MS, 2 * PX__CHECK_MS, 6 *
 
 // `lock` guards all fields but `thread`, `comm`, `hub` and those owned by the thread.
 struct px__watchdog {
-  px__watchdog *next;  // by `all`
+  px__watchdog *next;  // guarded by `all`
   px_comm *comm;       // borrowed; the communicator ends the watchdog first
   bool hub;
   pthread_t thread;
@@ -48,8 +48,8 @@ struct px__watchdog {
   uint64_t failed_number;
   char failed_why[PX__REASON], verdict[PX__REASON];
   // owned by the thread
-  px__door door;    // on the hub
-  px__link *links;  // on the hub: [i] is rank i + 1; elsewhere: the hub
+  px__acceptor acceptor;  // on the hub
+  px__link *links;        // on the hub: [i] is rank i + 1; elsewhere: the hub
   int count, timeout_ms, beat_ms;
   int64_t next_beat, decide_at;  // decide_at 0: no fact is known
   int64_t next_check, next_works_check, late_since;
@@ -68,7 +68,7 @@ struct px__watchdog {
 
 // All watchdogs of this process, for exit and fork. `all` is acquired before a watchdog's lock.
 static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
-static px__watchdog *watches;  // by `all`
+static px__watchdog *watches;  // guarded by `all`
 
 // ---- facts
 
@@ -244,10 +244,10 @@ static bool admit_rank(void *context, int rank, int socket) {
 
 static void accept_ranks(px__watchdog *self, const struct pollfd *polled) {
   int missing = 0;
-  if (self->door.listener < 0) return;
-  px__door_service(&self->door, polled, admit_rank, self);
+  if (self->acceptor.listener < 0) return;
+  px__acceptor_service(&self->acceptor, polled, admit_rank, self);
   for (int i = 0; i < self->count; i++) missing += self->links[i].rank < 0;
-  if (!missing) px__door_close(&self->door);
+  if (!missing) px__acceptor_close(&self->acceptor);
 }
 
 // Handles received frames. Returns false if the data is malformed. Stores a verdict in `over`.
@@ -363,7 +363,7 @@ static int wait_for_events(px__watchdog *self, struct pollfd *polled) {
   }
   pthread_mutex_unlock(&self->lock);
   int count = 1 + self->count;
-  count += px__door_poll(&self->door, polled + count);
+  count += px__acceptor_poll(&self->acceptor, polled + count);
   int wait = until > before ? (int)(until - before) : 0;
   if (poll(polled, (nfds_t)count, wait) < 0)
     for (int i = 0; i < count; i++) polled[i].revents = 0;
@@ -546,7 +546,7 @@ static void after_fork(void) { pthread_mutex_unlock(&all); }
 static void in_child(void) {
   for (px__watchdog *at = watches; at; at = at->next) {
     for (int i = 0; i < at->count; i++) px__link_close(&at->links[i]);
-    px__door_close(&at->door);
+    px__acceptor_close(&at->acceptor);
   }
   watches = NULL;
   pthread_mutex_unlock(&all);
@@ -559,7 +559,7 @@ static void prepare_once(void) {
 
 static void release(px__watchdog *self) {
   for (int i = 0; i < self->count; i++) px__link_close(&self->links[i]);
-  px__door_close(&self->door);
+  px__acceptor_close(&self->acceptor);
   if (self->wake >= 0) close(self->wake);
   pthread_cond_destroy(&self->verdict_set);
   pthread_mutex_destroy(&self->lock);
@@ -578,13 +578,13 @@ static px_status make(px__watchdog *self) {
   // The poll descriptors follow the links in the same allocation.
   PX_TRY(px_alloc((void **)&self->links,
                   (size_t)count * (sizeof *self->links + sizeof(struct pollfd)) +
-                      (2 + PX__GUESTS) * sizeof(struct pollfd)));
+                      (2 + PX__MAX_PENDING_PEERS) * sizeof(struct pollfd)));
   self->count = count;
   for (int i = 0; i < count; i++) self->links[i].socket = self->links[i].rank = -1;
   self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   PX_CHECK(self->wake >= 0, PX_DIST_NETWORK, "eventfd: %s", strerror(errno));
   if (self->hub) {
-    PX_TRY(px__hub_listen(&self->door.listener, self->door.token, comm->store));
+    PX_TRY(px__hub_listen(&self->acceptor.listener, self->acceptor.token, comm->store));
   } else {
     PX_TRY(px__hub_connect(&self->links[0].socket, comm->rank, comm->store,
                            px__now_ms() + comm->timeout_ms));
@@ -603,7 +603,7 @@ px_status px__watchdog_start(px__watchdog **out, px_comm *comm) {
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   self->comm = comm;
   self->hub = comm->rank == 0;
-  self->door.listener = self->wake = -1;
+  self->acceptor.listener = self->wake = -1;
   pthread_mutex_init(&self->lock, NULL);
   pthread_condattr_init(&how);
   pthread_condattr_setclock(&how, CLOCK_MONOTONIC);

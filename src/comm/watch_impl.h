@@ -59,25 +59,25 @@ __attribute__((warn_unused_result)) px_status px__hub_listen(int *socket, uint8_
 __attribute__((warn_unused_result)) px_status px__hub_connect(int *socket, int rank,
                                                               px_store *store, int64_t end);
 
-// ---- watch_door.c: hub connections before authentication; owned by the watchdog's thread
-enum { PX__GUESTS = 128 };  // maximum number of unauthenticated connections
-typedef struct px__guest {
+// ---- watch_accept.c: hub connections before authentication; owned by the watchdog's thread
+enum { PX__MAX_PENDING_PEERS = 128 };  // maximum number of unauthenticated connections
+typedef struct px__pending_peer {
   int socket;
   int64_t arrived;
   size_t size;
   uint8_t greeting[PX__HELLO];
-} px__guest;
-typedef struct px__door {
+} px__pending_peer;
+typedef struct px__acceptor {
   int listener;  // -1: all ranks have connected
   uint8_t token[PX__TOKEN];
-  int64_t shut_until;
+  int64_t accept_after;
   int count;
-  px__guest guests[PX__GUESTS];  // in order of arrival
-} px__door;
-// Fills in the descriptors to poll and returns their number, at most 1 + PX__GUESTS.
-int px__door_poll(const px__door *self, struct pollfd *polled);
+  px__pending_peer peers[PX__MAX_PENDING_PEERS];  // in order of arrival
+} px__acceptor;
+// Fills in the descriptors to poll and returns their number, at most 1 + PX__MAX_PENDING_PEERS.
+int px__acceptor_poll(const px__acceptor *self, struct pollfd *polled);
 // Reads greetings and accepts new connections. `admit` takes the socket of an authenticated rank,
 // or returns false to refuse it.
-void px__door_service(px__door *self, const struct pollfd *polled,
-                      bool (*admit)(void *context, int rank, int socket), void *context);
-void px__door_close(px__door *self);
+void px__acceptor_service(px__acceptor *self, const struct pollfd *polled,
+                          bool (*admit)(void *context, int rank, int socket), void *context);
+void px__acceptor_close(px__acceptor *self);

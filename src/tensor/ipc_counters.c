@@ -3,7 +3,7 @@
 //
 // A sending process has a counter file with a slot for each storage it sends, counting messages in
 // flight. A receiver first takes a read lock on the slot's byte in that file, then decrements the
-// count. A storage is therefore unreferenced once its count is 0 and nobody locks its byte. The
+// count. A storage is therefore unreferenced once its count is 0 and its byte is unlocked. The
 // kernel releases the locks of a process however it exits. Until then the sender keeps the memory
 // of a storage it released itself.
 //

@@ -51,7 +51,7 @@ enum {
   PX_TENSOR_UNRECORDED = 64,   // a view made while grad mode was off
   PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op with several results
   PX_TENSOR_FUNCTION_VIEW = 256,
-  PX_TENSOR_BATCHED = 512,  // wraps a physical tensor: batched.c
+  PX_TENSOR_BATCHED = 512,  // wraps a physical tensor: vmap.c
   PX_TENSOR_CONJ = 1024,    // lazily conjugated: values are the conjugates of those in memory
   PX_TENSOR_NEG = 2048,     // lazily negated: values are the negatives of those in memory
   PX_TENSOR_CONJ_NEG = PX_TENSOR_CONJ | PX_TENSOR_NEG,
@@ -80,7 +80,7 @@ struct px_tensor {
 static inline px_device px__tensor_device(const px_tensor *t) {
   return t->storage->allocation->device;
 }
-// The number of batched tensors (batched.c), active vmaps, and threads with a dispatch hook in the
+// The number of batched tensors (vmap.c), active vmaps, and threads with a dispatch hook in the
 // process. If it is 0, calls skip the checks for them.
 extern int px__special_calls;  // atomic
 static inline bool px__is_batched(const px_tensor *t) {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--dtype NAME] [--page PAGE] [--keep SMALL] [--jobs N] [--beside PYTHON]: replays samples made by
+"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--dtype NAME] [--page PAGE] [--keep SMALL] [--jobs N] [--reference PYTHON]: replays samples made by
 sample.py with Phlox alone, and prints how many outcomes are right.
 An outcome is right if an error has the same class and text, and a result has the same structure, dtypes, shapes, strides and values, with NaN and infinity
 at the same positions. Each device is replayed by one or more subprocesses. They report progress, so a crash or hang counts as a wrong outcome.
 On a GPU, some of PyTorch's outcomes differ from those recorded on the CPU: for example, it has no integer matmul and fewer LAPACK drivers.
---beside names a Python whose PyTorch supports the GPU; an outcome that differs from the CPU's is right if PyTorch has it on that GPU."""
+--reference names a Python whose PyTorch supports the GPU; an outcome that differs from the CPU's is right if PyTorch has it on that GPU."""
 import argparse
 import base64
 import itertools
@@ -254,7 +254,7 @@ def work(args, device, first, part, parts):
     """The process of one part of the samples on a device. Prints a line before and after each sample."""
     import phlox as torch
     torch.backends.cudnn.allow_tf32 = False
-    peer = Peer(args.beside, args.file) if args.beside else None
+    peer = Peer(args.reference, args.file) if args.reference else None
     for i, sample in enumerate(form.read(args.file)):
         if i < first or i % parts != part or args.op and args.op not in sample["op"] or args.dtype and args.dtype not in sample["dtype"]:
             continue
@@ -293,7 +293,7 @@ def replay_part(path, device, part, parts, given):
 
 
 def replay(path, device, jobs=1, **given):
-    """Replays all samples, split among `jobs` processes. `given` has the options op, dtype and beside."""
+    """Replays all samples, split among `jobs` processes. `given` has the options op, dtype and reference."""
     with ThreadPoolExecutor(jobs) as pool:
         found = pool.map(lambda part: replay_part(path, device, part, jobs, given), range(jobs))
         return {number: wrong for part in found for number, wrong in part.items()}
@@ -410,7 +410,7 @@ def page(ops):
 
 `tests/parity/run.sh PYTHON` writes this page. PYTHON has PyTorch; it makes samples from PyTorch's tables of ops and modules and records PyTorch's outcomes.
 Phlox replays them on the CPU and on simulated devices, without PyTorch. `DEVICES=cuda` replays on a GPU: an outcome that differs from the CPU's is right if
-the PyTorch of `BESIDE=PYTHON` has it on that GPU ([parity-cuda.md](parity-cuda.md) is such a page). An outcome is right if an error has the same class and
+the PyTorch of `REFERENCE=PYTHON` has it on that GPU ([parity-cuda.md](parity-cuda.md) is such a page). An outcome is right if an error has the same class and
 text, and a result the same structure, dtype, shape, strides (except for gradients) and values, within the tolerance of its dtype in `tests/parity/replay.py`.
 
 - Derivatives that PyTorch lacks are not compared.
@@ -443,7 +443,7 @@ def main():
     parser.add_argument("--page", help="the page to write")
     parser.add_argument("--keep", metavar="SMALL", help="writes the set replayed by the tests, from samples made with --most 1")
     parser.add_argument("--jobs", type=int, default=1, help="processes per device")
-    parser.add_argument("--beside", metavar="PYTHON", help="a Python whose PyTorch supports the GPU of --device cuda")
+    parser.add_argument("--reference", metavar="PYTHON", help="a Python whose PyTorch supports the GPU of --device cuda")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -451,11 +451,11 @@ def main():
         return serve()
     if args.work:
         return work(args, "cpu" if args.work[0] == "cpu" else "cuda", *map(int, args.work[1:]))
-    if args.beside and args.device != ["cuda"]:
-        parser.error("--beside is for --device cuda")
+    if args.reference and args.device != ["cuda"]:
+        parser.error("--reference is for --device cuda")
     if args.keep:
         return keep(args.file, args.keep)
-    ops = summarize(form.read(args.file), {d: replay(args.file, d, args.jobs, op=args.op, dtype=args.dtype, beside=args.beside) for d in args.device},
+    ops = summarize(form.read(args.file), {d: replay(args.file, d, args.jobs, op=args.op, dtype=args.dtype, reference=args.reference) for d in args.device},
                 ["complex"] if "complex" in (args.dtype or "") else ["real"])
     for op, row in sorted(ops.items()):
         print(f"{op}: {state(row)}, {row['right']['real']} of {row['total']['real']}; complex {row['right']['complex']} of {row['total']['complex']}")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compares each op and module with PyTorch on samples of PyTorch's own test tables, and writes docs/parity.md (docs/parity-cuda.md for GPUs).
 #   tests/parity/run.sh TORCH [DEVICE...]   TORCH: a Python with PyTorch. DEVICE: cpu, sim (the default: both) or cuda.
-# Environment: BESIDE, a Python whose PyTorch supports the GPU; JOBS, processes per device (2); MOST, samples per op (12); O, the build folder (build).
+# Environment: REFERENCE, a Python whose PyTorch supports the GPU; JOBS, processes per device (2); MOST, samples per op (12); O, the build folder (build).
 set -eu
 cd "$(dirname "$0")/../.."
 [ $# -gt 0 ] || { sed -n '3,5s/^# //p' "$0" >&2; exit 2; }
@@ -12,4 +12,4 @@ devices=${*:-cpu sim} samples=${O:-build}/parity.gz page=docs/parity.md
 case $devices in *cuda*) page=docs/parity-cuda.md ;; esac
 "$torch" tests/parity/sample.py "$samples" --most "${MOST:-12}"
 # shellcheck disable=SC2086
-PYTHONPATH=python ${PYTHON:-python3} tests/parity/replay.py "$samples" --device $devices --jobs "${JOBS:-2}" ${BESIDE:+--beside "$BESIDE"} --page "$page"
+PYTHONPATH=python ${PYTHON:-python3} tests/parity/replay.py "$samples" --device $devices --jobs "${JOBS:-2}" ${REFERENCE:+--reference "$REFERENCE"} --page "$page"

@@ -188,10 +188,10 @@ static px_status refuse(px_warning category, const char *text) {
 }
 
 PX_TEST(a_warning_goes_to_the_sink_or_nowhere) {
-  OK(px_warn(PX_WARN_USER, "nobody hears %d", 1));
+  OK(px_warn(PX_WARN_USER, "not delivered %d", 1));
   px_warning_set_sink(save_warning);
-  OK(px_warn(PX_WARN_DEPRECATION, "somebody hears %d", 2));
-  CHECK_TEXT(warned, "2: somebody hears 2");
+  OK(px_warn(PX_WARN_DEPRECATION, "delivered %d", 2));
+  CHECK_TEXT(warned, "2: delivered 2");
   px_warning_set_sink(refuse);
   FAILS(px_warn(PX_WARN_USER, "and %s", "objects"), PX_RUNTIME, "a warning: and objects");
 }

@@ -19,11 +19,12 @@ typedef og_stamp stamp;
 // - NEAR_TWICE: as NEAR_REAL; for float a block with elements outside is recomputed as a whole, and
 // a variant k_plain_NAME is tried first if the expression is this function of two tensors.
 // - NEAR_F64: as NEAR_REAL for double; BLOCKS_F32 for float.
-// - BLOCKS_F32: the float version has so many operations (narrow.h) that it needs a loop of its
-// own.
+// - BLOCKS_F32: the float version has so many operations (math_f32_in_f64.h) that it needs a loop
+// of its own.
 // - PLAIN: has a shorter variant k_plain_NAME for blocks of ordinary numbers. PLAIN_F64: for double
 // only.
-// - OWN_F64: the double version has an AVX-512 implementation (wide.h), as those of PLAIN have.
+// - OWN_F64: the double version has an AVX-512 implementation (math_avx512.h), as those of PLAIN
+// have.
 typedef struct math_row {
   const char *name;
   int count;

@@ -39,26 +39,27 @@ static const char *constant(const og_param *p) {
   return p->type == OG_TEXT ? "0" : p->fallback;  // index of the first word
 }
 
-// Names read by a formula: of the schedule point, and any option.
+// Checks the names in a formula: fields of the schedule point, or options. `base`: reads the
+// initial rate.
 typedef struct scope {
   const og_entry *entry;
   bool base;
 } scope;
 static void look_up(const og_node *n, void *context) {
-  static const char *const others[] = {"epoch", "base", "lr", "pi"};
+  static const char *const point_names[] = {"epoch", "base", "lr", "pi"};
   scope *s = context;
   bool known = og_param_named(s->entry->params, s->entry->param_count, n->text) >= 0;
-  for (int i = 0; i < 4; i++) known |= !strcmp(n->text, others[i]);
+  for (int i = 0; i < 4; i++) known |= !strcmp(n->text, point_names[i]);
   if (!known) og_die(n->location, "unknown name '%s' in a formula of %s", n->text, s->entry->name);
   s->base |= !strcmp(n->text, "base");
 }
 
 // Ends a body and declares the names of the schedule point and the options it mentions.
 static void write_with_names(FILE *to, const og_entry *e, og_body *body, const char *options) {
-  static const char *const others[][2] = {
+  static const char *const point_names[][2] = {
       {"epoch", "at->epoch"}, {"base", "at->base"}, {"lr", "at->lr"}, {"pi", "M_PI"}};
   og_body_end(body);
-  for (int i = 0; i < 4; i++) og_declare(to, body, others[i][0], others[i][1]);
+  for (int i = 0; i < 4; i++) og_declare(to, body, point_names[i][0], point_names[i][1]);
   for (int i = 0; i < e->param_count; i++)
     og_declare(to, body, e->params[i].name, og_format("%s[%d]", options, i));
   fprintf(to, "%s", body->text);

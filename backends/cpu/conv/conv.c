@@ -55,7 +55,7 @@ enum {
   TILE_LANES = 32
 };
 enum {
-  MIN_TILED_RESULTS = 12,   // min results of a group for conv_tiles.h
+  MIN_TILED_RESULTS = 12,   // min results of a group for conv_indirect.h
   MIN_TILED_CUT = 24,       // min results of a cut of them
   MIN_COPIED_CUT = 128,     // min results of a cut if each cut copies the source
   MAX_DIRECT_COLUMNS = 512  // max pixels of a unit with a directly used source
@@ -471,7 +471,7 @@ static bool uses_pixel_rows(const conv *t) {
   if (10 * t->results < 9 * tiles * TILE_LANES) return false;
   return !uses_source_directly(t) || t->p < MIN_UNIT_COLUMNS;
 }
-// True if conv_tiles.h applies: tiles of weight rows and consecutive pixels. If too many lanes
+// True if conv_indirect.h applies: tiles of weight rows and consecutive pixels. If too many lanes
 // would be empty, or stride-separated taps share no cache lines, other methods are better:
 // `pixel_rows`, or a panel product for 1x1 kernels with many results.
 static bool is_tiled(const conv *t) {

@@ -30,7 +30,7 @@ typedef struct conv {
   bool narrow;      // weight gradient: results innermost in the sums; the input is read directly
   bool pixel_rows;  // forward and input gradient: rows of the product are pixels; transposed at the
                     // end
-  bool tiled;       // forward and input gradient: tiles of conv_tiles.h
+  bool tiled;       // forward and input gradient: tiles of conv_indirect.h
   struct conv_taps *taps;  // conv_direct.c
   // A pass: results on a grid from sources on a grid. `channels`, `results` and `terms` per group.
   conv_axis z, y, x;

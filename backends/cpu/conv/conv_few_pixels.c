@@ -244,7 +244,7 @@ static bool one_to_one(const conv *t) {
   return t->kernel_taps == 1 && dense && inside;
 }
 // True if reading weights for few pixels dominates, or transposition is avoided. A single image
-// that fills the tiles of conv_tiles.h directly needs none of this.
+// that fills the tiles of conv_indirect.h directly needs none of this.
 static bool is_faster(const conv *t, bool last) {
   int64_t pixel_count = t->n * t->out_pixels,
           each = t->kernel_taps == 1 ? MIN_CHANNELS_PER_PIXEL : 1;

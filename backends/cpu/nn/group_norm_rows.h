@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalization for one element type (T, NAME as in rows_impl.h); group.c includes it twice.
+// Group normalization for one element type (T, NAME as in rows_impl.h); group_norm.c includes it
+// twice.
 
 // Group i of all; its elements are contiguous.
 static void NAME(group)(const group_task *t, int64_t i) {

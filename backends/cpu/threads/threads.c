@@ -10,7 +10,7 @@
 // is created by the first large job. A forked child starts without one. Workers never exit.
 //
 // The thread count follows from the work: each thread must have 1.5 times as much to do as two
-// threads take to rendezvous. Both are measured; the work of each kind of job as it runs (worth.h).
+// threads take to rendezvous. Both are measured; the work of each kind of job as it runs (cost.h).
 //
 // Waking a sleeping thread takes longer than most jobs. A worker therefore spins before it sleeps,
 // if the last two jobs were close together and there is a core per thread: a training step keeps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient scaling in mixed precision. unscale: one thread an element in a grid-stride loop;
+// Gradient scaling in mixed precision. unscale: one thread per element in a grid-stride loop;
 // threads finding inf or NaN write the same flag. update_scale: one thread.
 #include "math.cuh"
 

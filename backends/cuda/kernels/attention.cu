@@ -254,7 +254,7 @@ static __device__ __forceinline__ void forward_body(const k_attention &p, float 
 
 // ---- backward
 
-// sums[row] = sum(grad * output). One warp a row.
+// sums[row] = sum(grad * output). One warp per row.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     row_sums(const __grid_constant__ k_attention p) {
   k_wait();

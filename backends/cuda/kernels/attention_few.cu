@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention for few queries, as in decoding: one block a query, where a tile would be nearly
+// Attention for few queries, as in decoding: one block per query, where a tile would be nearly
 // empty. Keys and values are read once in 16-byte vectors, so the kernel is bound by memory or
 // launch overhead. Groups of threads process one row of keys and values at a time with their own
 // online softmax (Milakov and Gimelshein 2018); the groups are joined at the end in a fixed

@@ -149,7 +149,7 @@ struct alignas(sizeof(S) * N) k_loaded {
 template <typename S, int N>
 struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
   typedef typename k_word<sizeof(S) * N>::type W;
-  enum { EACH = sizeof(W) / sizeof(S), BITS = 8 * sizeof(S) };  // elements a word; bits an element
+  enum { EACH = sizeof(W) / sizeof(S), BITS = 8 * sizeof(S) };  // elements, bits of an element
   W w[N / EACH];
   __device__ __forceinline__ S operator[](int k) const {
     W x = (W)(w[k / EACH] >> (k % EACH * BITS));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalisation: outer x size rows of `inner` elements, one a channel of an example.
+// Group normalisation: outer x size rows of `inner` elements, one per channel of an example.
 // `chunks` adjacent rows form a group. A row is split into `how` parts of `lanes` threads each,
 // which read adjacent 16-byte vectors if `vector`. Blocks have K_BLOCK threads, enough for all
 // parts. `partial` holds two sums for each part, then two numbers for each group, joined in
@@ -10,12 +10,12 @@
 struct group_part {
   int64_t row, part;
   int lane, lanes;
-  bool here;
+  bool active;  // the row exists
   __device__ __forceinline__ explicit group_part(const k_rows &p) {
     k_groups of(p.lanes);
     int64_t at = (int64_t)blockIdx.x * of.count + of.group;
     row = at / p.how, part = at - row * p.how, lane = of.lane, lanes = p.lanes;
-    here = row < p.outer * p.size;
+    active = row < p.outer * p.size;
   }
   // Calls f(vectors of N of each tensor, element index) over the part.
   template <typename S, int N, int TENSORS, typename F>
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void group_sums(const k_rows &p) {
   group_part at(p);
   const S *x = (const S *)p.input;
   k_pair<double> sums = {0, 0};
-  if (at.here) {
+  if (at.active) {
     double first = k_get(x[at.row / p.chunks * p.chunks * p.inner]);
     at.each<S, N>(p, {p.input}, [&](const k_loaded<S, N> *v, int64_t) {
 #pragma unroll
@@ -50,7 +50,7 @@ static __device__ __forceinline__ void group_sums(const k_rows &p) {
     });
   }
   sums = k_join(sums, p.lanes, k_add());
-  if (at.here && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
+  if (at.active && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
 }
 K_FLOATS_BY_VECTORS(group_sums)
 
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void group_apply(const k_rows &p) {
   typedef typename k_type<S>::number C;
   group_part at(p);
   const S *w = (const S *)p.weight, *b = (const S *)p.bias;
-  if (!at.here) return;
+  if (!at.active) return;
   int64_t c = at.row % p.size, group = at.row / p.chunks;
   C scale = ((const C *)p.rstd)[group] * (w ? k_get(w[c]) : (C)1);
   C shift = (b ? k_get(b[c]) : (C)0) - ((const C *)p.mean)[group] * scale;
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
   typedef typename k_type<S>::number C;
   group_part at(p);
   k_pair<double> sums = {0, 0};
-  if (at.here) {
+  if (at.active) {
     double mean = ((const C *)p.mean)[at.row / p.chunks];
     at.each<S, N>(p, {p.grad, p.input}, [&](const k_loaded<S, N> *v, int64_t) {
 #pragma unroll
@@ -107,7 +107,7 @@ static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
     });
   }
   sums = k_join(sums, p.lanes, k_add());
-  if (at.here && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
+  if (at.active && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
 }
 K_FLOATS_BY_VECTORS(group_backward_sums)
 
@@ -154,7 +154,7 @@ static __device__ __forceinline__ void group_backward(const k_rows &p) {
   typedef typename k_type<S>::number C;
   group_part at(p);
   const S *w = (const S *)p.weight;
-  if (!at.here) return;
+  if (!at.active) return;
   int64_t group = at.row / p.chunks;
   C mean = ((const C *)p.mean)[group], rstd = ((const C *)p.rstd)[group];
   C scale = w ? k_get(w[at.row % p.size]) : (C)1;

@@ -79,7 +79,7 @@ static __device__ __forceinline__ void join_at(S *to, S x, int how) {
   } while (old != seen);
 }
 
-// ---- index_get, index_put: one thread an element of the loop, or 16 bytes of adjacent elements
+// ---- index_get, index_put: one thread per element of the loop, or 16 bytes of adjacent elements
 // (widen() of the host). Accesses are coalesced on the side without indices; on the indexed
 // side, within runs as long as the dimensions inside the indexed ones.
 
@@ -295,7 +295,7 @@ static __device__ __forceinline__ void along_body(const k_lines &p) {
 K_KERNEL(along, i64, int64_t, k_lines)
 K_KERNEL(along, f64, double, k_lines)
 
-// In a fixed order: one thread a line.
+// In a fixed order: one thread per line.
 template <typename S>
 static __device__ __forceinline__ void along_ordered_body(const k_lines &p) {
   for (int64_t i = k_thread(); i < p.outer * p.inner; i += k_threads())

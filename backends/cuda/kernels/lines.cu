@@ -3,8 +3,8 @@
 // size x inner.
 //
 // Contiguous lines (inner = 1) are read and written by warps in 16-byte vectors: several short
-// lines a warp, one warp for most lines, one block of K_BLOCK threads a tile for few long lines.
-// Strided lines are split into chunks of one thread each; adjacent threads process adjacent
+// lines per warp, one warp for most lines, one block of K_BLOCK threads per tile for few long
+// lines. Strided lines are split into chunks of one thread each; adjacent threads process adjacent
 // lines, so accesses are coalesced.
 #include "complex.cuh"
 #include "cuda_args.h"
@@ -193,7 +193,7 @@ EVERY_DTYPE(scan_rows)
 EVERY_DTYPE(scan_short)
 EVERY_DTYPE(scan_tiles)
 
-// Strided lines: one thread a chunk of `width` elements; `keys` holds the chunks' totals.
+// Strided lines: one thread per chunk of `width` elements; `keys` holds the chunks' totals.
 enum { SCAN = 4 };  // elements in flight
 
 // Calls f(line, chunk, offset of its first element, size).
@@ -260,7 +260,7 @@ SCANS(scan)
 SCANS(scan_totals)
 
 // Gradient of cumprod without division: with a_i = g_i + x_(i+1) a_(i+1), it is a_i times the
-// product before i. `keys` holds these products. One thread a line.
+// product before i. `keys` holds these products. One thread per line.
 template <typename S>
 static __device__ __forceinline__ void cumprod_backward_body(const k_lines &p) {
 #pragma unroll 1
@@ -346,7 +346,7 @@ static __device__ __forceinline__ void cummin_body(const k_cummin &p) {
 }
 K_KERNELS_cummin
 
-    // ---- searchsorted in lines; NaN is the maximum. One thread a value.
+    // ---- searchsorted in lines; NaN is the maximum. One thread per value.
 
     // True if the value's insertion point is after element `there`.
     template <typename C>
@@ -379,8 +379,8 @@ static __device__ __forceinline__ void search_lines_body(const k_search_lines &p
 }
 K_KERNELS_search_lines
 
-// ---- logcumsumexp, in double or complex double: one warp a contiguous line with lanes at
-// stride 32; one thread a strided line
+// ---- logcumsumexp, in double or complex double: one warp per contiguous line with lanes at
+// stride 32; one thread per strided line
 
 static __device__ __forceinline__ double log_sum(double a, double b) {
   double larger = a > b || a != a ? a : b, smaller = a > b || a != a ? b : a;

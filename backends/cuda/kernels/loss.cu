@@ -147,7 +147,7 @@ static __device__ __forceinline__ void element_join_body(const k_rows &p) {
 }
 K_FLOATS(element_join, k_rows)
 
-// Gradient of a; the loss's gradient is one number, or one an element.
+// Gradient of a; the loss's gradient is one number, or one per element.
 template <typename S>
 static __device__ __forceinline__ void element_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;

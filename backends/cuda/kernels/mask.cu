@@ -2,7 +2,7 @@
 // nonzero, masked_select and unique of sorted elements. Memory is read once: each
 // tile receives the number of elements selected before it from earlier tiles (tiles.cuh).
 //
-// A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, read by warps in
+// A block of K_BLOCK threads has a tile of K_MASK_EACH elements per thread, read by warps in
 // coalesced rows of 32; results are written contiguously. nonzero_count uses a grid-stride loop.
 #include "tiles.cuh"
 

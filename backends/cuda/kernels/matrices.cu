@@ -16,7 +16,7 @@ extern "C" __global__ void exchanges(const __grid_constant__ k_exchanges p) {
   for (int64_t i = k_thread(); i < p.lines * p.count; i += k_threads()) p.to[i] = checked(p, i);
 }
 
-// Sets column k of a zeroed matrix to 1 in the row moved to k. One thread a matrix; `to` has n
+// Sets column k of a zeroed matrix to 1 in the row moved to k. One thread per matrix; `to` has n
 // numbers of scratch for each.
 template <typename T>
 static __device__ __forceinline__ void permute(const k_exchanges &p) {

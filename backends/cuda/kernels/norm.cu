@@ -194,7 +194,7 @@ K_FLOATS(layer_sums, k_rows)
 
 // ---- batch norm: channels are the middle dimension of outer x size x inner. A block computes
 // two sums over a part of a channel or, for adjacent channels (inner = 1), of 32 channels. One
-// thread a channel joins the parts in order. Then an element-wise pass follows. Blocks have
+// thread per channel joins the parts in order. An element-wise pass follows. Blocks have
 // K_BLOCK threads. Warps read along `inner`, in 16-byte vectors if `vector`, or along 32
 // adjacent channels. In the element-wise pass, warps take rows of `inner`, or threads take
 // elements. Few long rows are split into `how` pieces.
@@ -336,7 +336,6 @@ static __device__ __forceinline__ void batch(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(batch)
 
-// Sums of the gradient, and of the gradient times x minus the mean.
 template <typename S>
 static __device__ __forceinline__ auto batch_mean(const k_rows &p, int64_t c) {
   typedef typename k_type<S>::number C;
@@ -348,6 +347,7 @@ static __device__ __forceinline__ auto batch_invstd(const k_rows &p, int64_t c) 
   return p.training ? ((const C *)p.rstd)[c]
                     : (C)(1 / sqrt((double)((const C *)p.running_var)[c] + p.eps));
 }
+// Sums of the gradient, and of the gradient times x minus the mean.
 template <typename S, int N>
 static __device__ __forceinline__ void batch_backward_sums(const k_rows &p) {
   double s = 0, sx = 0;

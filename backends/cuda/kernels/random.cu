@@ -312,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   }
 }
 
-// ---- multinomial: one thread a row of `range` probabilities (double), with `from` samples
+// ---- multinomial: one thread per row of `range` probabilities (double), with `from` samples
 // each. Draw d uses subsequence d. With replacement, the cumulative sums are searched; without,
 // the largest of p / (an exponential number) win. Accesses are not coalesced: for few or short
 // rows.

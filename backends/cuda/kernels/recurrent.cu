@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of recurrent cells: the element-wise part after the matrix products.
 //
-// One thread an element of the state, with its gates at stride `size` in the row. The previous
+// One thread per element of the state, with its gates at stride `size` in the row. The previous
 // state is kept for the backward pass.
 #include "device.cuh"
 
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void lstm_step_back_body(const k_step &p) {
 }
 K_FLOATS(lstm_step_back, k_step)
 
-// Leaves in grad_h the previous state's gradient without the products' part.
+// Sets grad_h to the previous state's gradient, without the part of the matrix products.
 template <typename S>
 static __device__ __forceinline__ void gru_step_back_body(const k_step &p) {
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {

@@ -344,7 +344,7 @@ static __device__ __forceinline__ const k_fold_of &fold_of_block(const k_folds &
   *part = blockIdx.x - (i ? p.of[i - 1].end : 0);
   return p.of[i];
 }
-// One block a part.
+// One block per part.
 template <typename A>
 static __device__ __forceinline__ void reduce_listed(const k_folds &p) {
   int64_t part;

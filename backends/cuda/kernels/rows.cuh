@@ -2,12 +2,12 @@
 // Contiguous rows, mostly held in registers so that memory is read once.
 //
 // `lanes` threads (a power of two) share a row of n elements, E each: up to a warp with several
-// rows a block, or the whole block. A thread holds 16-byte vectors at stride `lanes`, or single
+// rows per block, or the whole block. A thread holds 16-byte vectors at stride `lanes`, or single
 // elements for short unaligned rows.
 #pragma once
 #include "math.cuh"
 
-// Bytes of compute-type registers a thread; K_TWO: two vectors of elements.
+// Bytes of compute-type registers per thread; K_TWO: two vectors of elements.
 enum { K_TWO = 2, K_SHORT = 32, K_MIDDLE = 64, K_LONG = 128 };
 
 // The elements of a thread in `BYTES` of registers.

@@ -2,7 +2,7 @@
 // softmax and log_softmax with backward kernels, over the middle dimension of outer x size x inner.
 //
 // Contiguous rows (inner = 1) stay in registers if aligned and not too long, and memory is read
-// once: `lanes` threads a row, in blocks of 64 to 1024 threads (rows.cuh). Other rows are read
+// once: `lanes` threads per row, in blocks of 64 to 1024 threads (rows.cuh). Other rows are read
 // twice by blocks of 1024. Strided lines are read twice, by one thread each in blocks of
 // K_BLOCK; a warp reads 32 adjacent elements of `inner`.
 #include "rows.cuh"
@@ -97,7 +97,7 @@ struct online_softmax {
   }
 };
 
-// One block a row.
+// One block per row.
 template <typename S>
 static __device__ __forceinline__ void softmax_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -153,7 +153,7 @@ static __device__ __forceinline__ void softmax_backward_rows_body(const k_rows &
 }
 K_FLOATS(softmax_backward_rows, k_rows)
 
-// One thread a line: offset of its first element, and its n elements at stride p.inner.
+// One thread per line: offset of its first element, and its n elements at stride p.inner.
 struct line {
   int64_t at, n;
   __device__ __forceinline__ line(const k_rows &p, int64_t row)
@@ -206,7 +206,7 @@ static __device__ __forceinline__ void softmax_backward_lines_body(const k_rows 
 }
 K_FLOATS(softmax_backward_lines, k_rows)
 
-// ---- cross entropy of rows of classes: one block a row, which is read once and, backward,
+// ---- cross entropy of rows of classes: one block per row, which is read once and, backward,
 // written once. C is the type of losses, their gradients and the rows' logsumexp.
 
 // Class of a row, or -1 if ignored; an invalid class is reported.

@@ -3,10 +3,10 @@
 // of a few threads (sort_short), medium ones by one block (sort_block), longer ones by LSD radix
 // passes over memory with 8-bit digits (sort_counts, sort_starts, sort_pass).
 //
-// sort_short: blocks of K_BLOCK threads, `width` threads a line. sort_block: one block a line,
-// with as many warps as needed. sort_counts: one block of K_BLOCK threads a piece of a line.
-// sort_pass: one block of K_SORT_WARPS warps a tile, with coalesced reads, reordered in shared
-// memory, and written in runs of equal digits. select: one block of K_BLOCK threads a piece.
+// sort_short: blocks of K_BLOCK threads, `width` threads per line. sort_block: one block per line,
+// with as many warps as needed. sort_counts: one block of K_BLOCK threads per piece of a line.
+// sort_pass: one block of K_SORT_WARPS warps per tile, with coalesced reads, reordered in shared
+// memory, and written in runs of equal digits. select: one block of K_BLOCK threads per piece.
 #include "keys.cuh"
 #include "tiles.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions from and to storage-only dtypes: one kernel for all pairs, with both dtypes
-// selected at run time; and copies of 16-byte elements. One thread an element; operands have any
+// selected at run time; and copies of 16-byte elements. One thread per element; operands have any
 // strides.
 #define PX_FLOAT8_MATH static __device__ __forceinline__
 #include "loop.cuh"

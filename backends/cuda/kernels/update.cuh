@@ -76,7 +76,7 @@ static __device__ __forceinline__ double k_update_number(const k_updates &p, con
   return part.of.line ? part.of.line[i] : p.numbers[i];
 }
 
-// One thread a line: make(options, scalars, first, numbers).
+// One thread per line: make(options, scalars, first, numbers).
 template <typename F>
 static __device__ __forceinline__ void k_numbers_each(const k_numbers &p, F make) {
   for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {

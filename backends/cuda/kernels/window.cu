@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling, and convolution without a library. One thread an element of the result; for
+// Pooling, and convolution without a library. One thread per element of the result; for
 // channels_last pooling (NAME_last), 16 bytes of adjacent channels. Other planes are row-major.
 //
 // Blocks of K_BLOCK threads, enough for all elements. Adjacent threads have adjacent elements of
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) 
 K_KERNEL(max_pool_scatter, f32, float, k_window)
 K_KERNEL(max_pool_scatter, f64, double, k_window)
 
-// The same in a fixed order: one thread a plane.
+// The same in a fixed order: one thread per plane.
 template <typename S>
 static __device__ __forceinline__ void max_pool_ordered_body(const k_window &t) {
   int64_t all = t.oh * t.ow;
@@ -246,7 +246,7 @@ static __device__ __forceinline__ void mean_pool_backward_body(const k_window &t
 }
 K_FLOATS(mean_pool_backward, k_window)
 
-// ---- pooling with channels_last: `planes` images of c channels. One thread a 16-byte vector of
+// ---- pooling with channels_last: `planes` images of c channels. One thread per 16-byte vector of
 // a position's channels, or one channel if they are not whole vectors.
 
 template <typename S, int N>
@@ -488,7 +488,7 @@ static __device__ __forceinline__ void conv_input_body(const k_window &t) {
 }
 K_FLOATS(conv_input, k_window)
 
-// One block an element of the weight's gradient. In: gradient of the result; bias: the images.
+// One block per element of the weight's gradient. In: gradient of the result; bias: the images.
 template <typename S>
 static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
   typedef typename k_type<S>::number C;
@@ -510,7 +510,7 @@ static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
 }
 K_FLOATS(conv_weight, k_window)
 
-// Adds each channel's bias; four elements a thread.
+// Adds each channel's bias; four elements per thread.
 template <typename S>
 static __device__ __forceinline__ void bias_body(const k_window &t) {
   struct alignas(4 * sizeof(S)) four {
@@ -534,7 +534,7 @@ static __device__ __forceinline__ void bias_body(const k_window &t) {
 }
 K_FLOATS(bias, k_window)
 
-// The same for channels_last; 16 bytes a thread.
+// The same for channels_last; 16 bytes per thread.
 template <typename S>
 static __device__ __forceinline__ void bias_last_body(const k_window &t) {
   enum { N = 16 / sizeof(S) };

@@ -55,8 +55,8 @@ PX_FLOAT8_MATH uint8_t px_float8_store(px_float8_format f, float x) {
   u &= 0x7fffffffu;
   if (!f.digits) return px_float8_exponent(u);
   if (u > 0x7f800000u) return (uint8_t)(sign | f.nan);
-  uint32_t shift = 23u - f.digits, least = (uint32_t)(128 - f.bias) << 23, code;
-  if (u < least) {
+  uint32_t shift = 23u - f.digits, min_normal = (uint32_t)(128 - f.bias) << 23, code;
+  if (u < min_normal) {
     // Adding a number with the ulp of a float8 subnormal rounds to that precision.
     uint32_t large = (uint32_t)(128 - f.bias - f.digits + 23) << 23;
     code = px_float8_bits_of(px_float8_of_bits(u) + px_float8_of_bits(large)) - large;

@@ -53,7 +53,7 @@ px_site ext_site_lend(void);
 // Iterations of a long loop between two checks for signals.
 enum { EXT_SIGNAL_CHECK_INTERVAL = 1 << 16 };
 // Runs a px_status expression without the GIL; use it for every call that can block. If reports
-// name source lines, the core is lent the current line for the duration (site.c).
+// name source lines, the core is lent the current line for the duration (call_site.c).
 #define EXT_NOGIL(call) \
   __extension__({ \
     bool ext_lend_ = ext_sites_enabled; \

@@ -76,7 +76,7 @@ EXT_METHOD(handle, __exit__, "(*exc: object) -> None", NULL) {
   Py_RETURN_NONE;
 }
 
-// Existing dicts; an empty one replaces destroyed ones.
+// The parts are the ID and a list of the dicts still alive.
 EXT_METHOD0(handle, __reduce__, "tuple", "Returns the parts for pickling and copying.") {
   const handle_object *handle = (handle_object *)self;
   if (handle->target && handle->remove != remove_from_dicts)

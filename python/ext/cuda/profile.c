@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core of profilers: torch.autograd.profiler, for phlox/autograd/_profile.py and _marks.py,
-// torch.cuda.nvtx and torch.cuda.profiler, for NVIDIA's tools, and counters of operations.
+// Bindings of the profilers: torch.autograd.profiler (for phlox/autograd/_profile.py and
+// _marks.py), torch.cuda.nvtx and torch.cuda.profiler (for NVIDIA's tools), and FLOP counters.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -9,25 +9,25 @@
 #include "phlox/flops.h"
 #include "phlox/profile.h"
 
-EXT_MODULE(autograd_profiler, "autograd.profiler", "Marks for profilers.");
-EXT_MODULE(nvtx, "cuda.nvtx", "Marks for NVIDIA's tools.");
+EXT_MODULE(autograd_profiler, "autograd.profiler", "Profiling of ops and device work.");
+EXT_MODULE(nvtx, "cuda.nvtx", "Annotations for NVIDIA's tools.");
 
-// ---- marks
+// ---- annotations
 
 EXT_FUNCTION(autograd_profiler, _enter, "(name: str) -> int",
-             "Begins a part of the program. Returns 0 if the profiler is off.") {
+             "Begins a labeled range. Returns its id, or 0 if the profiler is off.") {
   EXT_ARGS(PyObject *, name);
   const char *text = px_profile_running() ? PyUnicode_AsUTF8(name) : NULL;
   if (PyErr_Occurred()) return NULL;
   return PyLong_FromLongLong(text ? px_profile_enter(PX_PROFILE_RANGE, text) : 0);
 }
-EXT_FUNCTION(autograd_profiler, _leave, "(part: int) -> None", "Ends it.") {
+EXT_FUNCTION(autograd_profiler, _leave, "(part: int) -> None", "Ends a range begun by _enter.") {
   EXT_ARGS(int64_t, part);
   px_profile_leave(part);
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(autograd_profiler, _emit_nvtx, "(on: bool, shapes: bool) -> None",
-             "Begins or ends ranges of all ops, with the sizes of their arguments or without.") {
+             "Enables or disables NVTX ranges of all ops, optionally with argument sizes.") {
   EXT_ARGS(bool, on, shapes);
   px_nvtx_emit(on, shapes);
   Py_RETURN_NONE;
@@ -36,23 +36,25 @@ EXT_FUNCTION(autograd_profiler, _emit_nvtx, "(on: bool, shapes: bool) -> None",
 // ---- nvtx
 
 EXT_FUNCTION(nvtx, range_push, "(msg: str) -> int",
-             "Begins a range; how many are around it, or -2 where no tool listens.") {
+             "Pushes a range onto a stack of nested range spans. Returns the zero-based depth of "
+             "the range that is started, or -2 without a tool.") {
   EXT_ARGS(const char *, msg);
   return PyLong_FromLong(px_nvtx_push(msg));
 }
 EXT_RETURNS(nvtx, range_pop, "int", px_nvtx_pop(),
-            "Ends the range; how many are around it, or -2 where no tool listens.");
+            "Pops a range off of a stack of nested range spans. Returns the zero-based depth of "
+            "the range that is ended, or -2 without a tool.");
 EXT_FUNCTION(nvtx, range_start, "(msg: str) -> int",
-             "Begins a range that may end on another thread.") {
+             "Marks the start of a range. Returns a handle for range_end, valid on any thread.") {
   EXT_ARGS(const char *, msg);
   return PyLong_FromUnsignedLongLong(px_nvtx_start(msg));
 }
-EXT_FUNCTION(nvtx, range_end, "(range_id: int) -> None", "Ends it.") {
+EXT_FUNCTION(nvtx, range_end, "(range_id: int) -> None", "Marks the end of a range.") {
   EXT_ARGS(int64_t, range_id);
   px_nvtx_end((uint64_t)range_id);
   Py_RETURN_NONE;
 }
-EXT_FUNCTION(nvtx, mark, "(msg: str) -> None", "Marks this moment.") {
+EXT_FUNCTION(nvtx, mark, "(msg: str) -> None", "Describes an instantaneous event.") {
   EXT_ARGS(const char *, msg);
   px_nvtx_mark(msg);
   Py_RETURN_NONE;
@@ -63,7 +65,7 @@ EXT_FUNCTION(nvtx, mark, "(msg: str) -> None", "Marks this moment.") {
 EXT_FUNCTION(autograd_profiler, _start,
              "(host: bool, devices: bool, shapes: bool, memory: bool, stacks: bool, flops: bool) "
              "-> None",
-             "Begins to note what runs.") {
+             "Starts recording.") {
   px_profile_options o = {0};
   EXT_ARGS(bool, host, devices, shapes, memory, stacks, flops);
   o.host = host, o.devices = devices, o.shapes = shapes, o.memory = memory, o.flops = flops;
@@ -76,7 +78,7 @@ static int add_frame(PyObject *list, const char *file, int line, const char *fun
                               : PyUnicode_FromFormat("%s(%d)", file, line);
   return text ? PyList_Append(list, text) : -1;
 }
-// The program's own lines; or the one that is known, where no others are.
+// Frames of user code, or the event's own source line if there are none.
 static PyObject *stack_of(const px_profile_event *e) {
   EXT_OWNED *list = PyList_New(0);
   int failed = !list;
@@ -104,7 +106,7 @@ static PyObject *rows_of(const px_profile *profile) {
   }
   return ext_moved(&rows);
 }
-// The profile, as its events keep it: their trace is written from it. A copy of an event has none.
+// Owns a profile on behalf of its events, whose traces are written from it.
 typedef struct kept_object {
   PyObject_HEAD px_profile *profile;
 } kept_object;
@@ -113,12 +115,12 @@ static void kept_end(PyObject *self) {
   PyObject_Free(self);
 }
 EXT_TYPE(kept, "torch.autograd.profiler._Kept", "autograd.profiler._Kept", kept_object, EXT_FINAL,
-         "A profile, as its events keep it.", .tp_dealloc = kept_end);
-EXT_METHOD0(kept, __reduce__, "tuple", "A copy is None.") {
+         "Owns a profile for its events.", .tp_dealloc = kept_end);
+EXT_METHOD0(kept, __reduce__, "tuple", "Copies and pickles to None.") {
   return Py_BuildValue("(O())", (PyObject *)Py_TYPE(Py_None));
 }
 
-// Takes over the profile.
+// Takes ownership of the profile and the table. Returns (handle, rows) or (handle, rows, table).
 static PyObject *stopped(px_profile *profile, PyObject *take_table) {
   EXT_OWNED *table = take_table;
   EXT_OWNED *kept = ext_new(&kept_type);
@@ -130,8 +132,8 @@ static PyObject *stopped(px_profile *profile, PyObject *take_table) {
 }
 EXT_FUNCTION0(
     autograd_profiler, _stop, "tuple[object, list[tuple]]",
-    "Ends it: the profile, and kind, name, shapes, lines, parent, start, end, thread, device, "
-    "stream, the bytes of CPU and devices, and operations, of each event.") {
+    "Stops recording. Returns the profile and a tuple for each event: kind, name, shapes, stack, "
+    "parent, start, end, thread, device, stream, CPU bytes, device bytes, FLOPs.") {
   px_profile *profile = NULL;
   EXT_WAIT(px_profile_stop(&profile));
   return stopped(profile, NULL);
@@ -145,7 +147,8 @@ static PyObject *table_of(const px_profile *profile, const char *picture) {
   return ext_moved(&table);
 }
 EXT_FUNCTION(autograd_profiler, _report, "(picture: str) -> tuple[object, list[tuple], str]",
-             "Ends it, and draws it: the same, and the table of devices.") {
+             "Stops recording and draws the profile to the SVG file `picture`. Returns the values "
+             "of _stop and the table of devices.") {
   px_profile *profile = NULL;
   EXT_ARGS(const char *, picture);
   EXT_WAIT(px_profile_stop(&profile));
@@ -156,36 +159,38 @@ EXT_FUNCTION(autograd_profiler, _report, "(picture: str) -> tuple[object, list[t
 
 // ---- traces
 
-// The event of a profile that an object is made of, at the next place: `places` has those of
-// others, by profile and number.
-static int read_event(PyObject *from, px_profile_event *out, Py_ssize_t place, PyObject *places) {
+// Reads profile event number `index` of a trace from its Python object. `indices` maps
+// (profile, id) of earlier events to their indices.
+static int read_event(PyObject *from, px_profile_event *out, Py_ssize_t index, PyObject *indices) {
   EXT_OWNED *of = PyObject_GetAttrString(from, "_of");
   EXT_OWNED *id = of ? PyObject_GetAttrString(from, "id") : NULL;
   long long number = id ? PyLong_AsLongLong(id) : -1;
   if (PyErr_Occurred()) return -1;
   if (Py_TYPE(of) != &kept_type ||
       !px_profile_event_at(((kept_object *)of)->profile, number - 1, out))
-    EXT_FAIL_INT(PyExc_RuntimeError, "a trace can only have events of profiles, and no copies");
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "a trace requires events of profiles, got a copy or another object");
   EXT_OWNED *key = Py_BuildValue("(OL)", of, number);
-  EXT_OWNED *above = Py_BuildValue("(OL)", of, (long long)out->parent + 1);
-  EXT_OWNED *at = PyLong_FromSsize_t(place);
-  PyObject *parent = above ? PyDict_GetItemWithError(places, above) : NULL;
+  EXT_OWNED *parent_key = Py_BuildValue("(OL)", of, (long long)out->parent + 1);
+  EXT_OWNED *at = PyLong_FromSsize_t(index);
+  PyObject *parent = parent_key ? PyDict_GetItemWithError(indices, parent_key) : NULL;
   if (!key || !at || PyErr_Occurred()) return -1;
   out->parent = parent ? PyLong_AsLongLong(parent) : -1;
-  return PyDict_SetItem(places, key, at);
+  return PyDict_SetItem(indices, key, at);
 }
 static px_profile_event *read_events(PyObject *list) {
   Py_ssize_t count = PyList_GET_SIZE(list);
   px_profile_event *events = PyMem_Calloc((size_t)count + 1, sizeof *events);
-  EXT_OWNED *places = events ? PyDict_New() : PyErr_NoMemory();
-  bool good = places != NULL;
+  EXT_OWNED *indices = events ? PyDict_New() : PyErr_NoMemory();
+  bool good = indices != NULL;
   for (Py_ssize_t i = 0; i < count && good; i++)
-    good = read_event(PyList_GET_ITEM(list, i), &events[i], i, places) == 0;
+    good = read_event(PyList_GET_ITEM(list, i), &events[i], i, indices) == 0;
   if (!good) PyMem_Free(events);
   return good ? events : NULL;
 }
 EXT_FUNCTION(autograd_profiler, _trace, "(events: list[Any], members: str) -> str",
-             "The events in the Trace Event Format, with more members of its object.") {
+             "Returns events in the Trace Event Format. `members` are further members of the "
+             "top-level JSON object.") {
   PyObject *events;
   const char *members;
   char *text = NULL;
@@ -200,16 +205,15 @@ EXT_FUNCTION(autograd_profiler, _trace, "(events: list[Any], members: str) -> st
   return trace;
 }
 EXT_RETURNS(autograd_profiler, _enabled, "bool", px_profile_running(),
-            "Whether it notes what runs.");
+            "Returns True if the profiler is recording.");
 
 // ---- torch.cuda.profiler
 
-EXT_MODULE(cuda_profiler, "cuda.profiler", "When NVIDIA's tools collect.");
-EXT_RETURNS_NONE(cuda_profiler, start, px_tool_start(),
-                 "Tells the driver to begin to collect for tools.");
-EXT_RETURNS_NONE(cuda_profiler, stop, px_tool_stop(), "Tells the driver to end it.");
+EXT_MODULE(cuda_profiler, "cuda.profiler", "Collection by NVIDIA's tools.");
+EXT_RETURNS_NONE(cuda_profiler, start, px_tool_start(), "Starts profiling by the active tool.");
+EXT_RETURNS_NONE(cuda_profiler, stop, px_tool_stop(), "Stops profiling by the active tool.");
 
-// ---- counters of operations (torch.utils.flop_counter)
+// ---- FLOP counters (torch.utils.flop_counter)
 
 static void counter_end(PyObject *capsule) {
   px_flop_counter_end(PyCapsule_GetPointer(capsule, NULL));
@@ -218,7 +222,7 @@ static void counter_end(PyObject *capsule) {
 static px_flop_counter *counter_of(PyObject *capsule) {
   return PyCapsule_GetPointer(capsule, NULL);
 }
-EXT_FUNCTION0(autograd_profiler, _flops_begin, "object", "A counter, which counts.") {
+EXT_FUNCTION0(autograd_profiler, _flops_begin, "object", "Returns a new, counting FLOP counter.") {
   px_flop_counter *counter = NULL;
   EXT_TRY(px_flop_counter_new(&counter));
   EXT_OWNED *capsule = PyCapsule_New(counter, NULL, counter_end);
@@ -226,7 +230,7 @@ EXT_FUNCTION0(autograd_profiler, _flops_begin, "object", "A counter, which count
   if (capsule) EXT_TRY(px_flop_counter_begin(counter));
   return ext_moved(&capsule);
 }
-EXT_FUNCTION(autograd_profiler, _flops_end, "(counter: object) -> None", "Ends it.") {
+EXT_FUNCTION(autograd_profiler, _flops_end, "(counter: object) -> None", "Stops counting.") {
   EXT_ARGS(PyObject *, counter);
   if (!counter_of(counter)) return NULL;
   px_flop_counter_end(counter_of(counter));
@@ -237,7 +241,7 @@ static PyObject *count_of(const px_flop_count *count) {
   return op ? Py_BuildValue("(sOL)", count->module, op, (long long)count->operations) : NULL;
 }
 EXT_FUNCTION(autograd_profiler, _flops_counts, "(counter: object) -> list[tuple]",
-             "Module, op and operations, as they were met.") {
+             "Returns tuples of module, op and FLOPs, in order of first occurrence.") {
   EXT_ARGS(PyObject *, counter);
   px_flop_count count;
   EXT_OWNED *rows = counter_of(counter) ? PyList_New(0) : NULL;
@@ -248,7 +252,7 @@ EXT_FUNCTION(autograd_profiler, _flops_counts, "(counter: object) -> list[tuple]
   return ext_moved(&rows);
 }
 EXT_FUNCTION(autograd_profiler, _flops_table, "(counter: object, depth: int) -> str",
-             "The table, of modules down to a depth; negative: of all.") {
+             "Returns the table as text, down to a module depth. All modules if it is negative.") {
   PyObject *counter;
   int64_t depth;
   EXT_BIND(counter, depth);
@@ -260,7 +264,7 @@ EXT_FUNCTION(autograd_profiler, _flops_table, "(counter: object, depth: int) -> 
   return table;
 }
 EXT_FUNCTION(autograd_profiler, _flops_enter, "(module: object, args: object) -> None",
-             "A hook before the forward of all modules.") {
+             "Global forward pre-hook: opens a module's FLOP count.") {
   EXT_ARGS(PyObject *, module, args);
   (void)args;
   const char *name = strrchr(Py_TYPE(module)->tp_name, '.');
@@ -269,7 +273,8 @@ EXT_FUNCTION(autograd_profiler, _flops_enter, "(module: object, args: object) ->
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(autograd_profiler, _flops_leave,
-             "(module: object, args: object, result: object) -> None", "... and behind it.") {
+             "(module: object, args: object, result: object) -> None",
+             "Global forward hook: closes a module's FLOP count.") {
   EXT_ARGS(PyObject *, module, args, result);
   (void)args, (void)result;
   if (ext_is_module(module) && ext_module(module)) px_flops_leave();

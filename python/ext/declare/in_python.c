@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names implemented in Python, a data table: for each module and type created in C, the Python
-// files and the names they define. phlox/__init__.py imports a file on first access of a name.
+// Table of names implemented in Python: for each module and type created in C, the Python files and
+// the names they define. phlox/__init__.py imports a file on first access of a name.
 #include "bind/ext.h"
 
 // A file is relative to its module unless it begins with "phlox.". A file listing its own name is a

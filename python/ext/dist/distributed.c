@@ -110,10 +110,10 @@ px_store *ext_store(PyObject *object) {
 EXT_NEW(prefix_store, "(prefix: str, store: Any)") {
   const char *prefix;
   PyObject *store;
-  px_store *beneath, *out;
+  px_store *inner, *out;
   EXT_BIND(prefix, store);
-  if (!(beneath = ext_store(store))) return NULL;
-  EXT_TRY(px_store_prefix(&out, prefix, beneath));
+  if (!(inner = ext_store(store))) return NULL;
+  EXT_TRY(px_store_prefix(&out, prefix, inner));
   return made(type, out);
 }
 EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_BASETYPE,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.distributed.tensor.DTensor: a tensor with this rank's shard as memory and a `_spec`
-// describing the full tensor (placed.h). It is a Python class over Tensor and _Sharded, defined
+// describing the full tensor (placements.h). It is a Python class over Tensor and _Sharded, defined
 // here; op calls are dispatched to its __torch_function__. Also the hooks by which C creates
 // tensors related to sharded ones.
 #include "phlox/shard.h"

@@ -23,7 +23,7 @@ PyObject *ext_work(px_work *work_take, PyObject *outputs) {
 }
 
 EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
-           "Waits for completion; for device tensors makes the current stream wait.") {
+           "Blocks until completion. For device tensors makes the current stream wait instead.") {
   PyObject *timeout;
   int64_t milliseconds;
   EXT_BIND(timeout);
@@ -31,7 +31,7 @@ EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
   EXT_WAIT(px_work_wait(W(self), milliseconds));
   Py_RETURN_TRUE;
 }
-EXT_RETURNS_NONE(work, synchronize, px_work_wait(W(self), 0), "Waits for completion, like wait().");
+EXT_RETURNS_NONE(work, synchronize, px_work_wait(W(self), 0), "Like wait(), without a timeout.");
 EXT_RETURNS(work, is_completed, "bool", (bool)px_work_is_completed(W(self)),
             "Returns True if the work is complete.");
 EXT_RETURNS(work, is_success, "bool",

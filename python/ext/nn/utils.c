@@ -34,7 +34,7 @@ EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> 
   return ext_result(EXT_NOGIL(px_cat(&vector, flat.items, flat.count, 0)), &vector);
 }
 
-// View of a vector from position `at`, in the shape of a parameter.
+// Returns a view of a vector at offset `at`, in the shape of a parameter.
 static px_status slice_like(px_tensor **out, const px_tensor *vector, int64_t at,
                             const px_tensor *like) {
   PX_SCOPED(px_tensor) part = NULL;
@@ -107,7 +107,7 @@ EXT_FUNCTION(
   return fuse(linear_w, linear_b, &(px_channel_norm){bn_rm, bn_rv, bn_w, bn_b, bn_eps}, false);
 }
 
-// Tensor attribute of a module, borrowed from it; *out = NULL for None.
+// Reads a tensor attribute of a module, borrowed; *out is unchanged for None.
 static int tensor_of(px_tensor **out, PyObject *module, const char *name) {
   EXT_OWNED *value = PyObject_GetAttrString(module, name);
   if (!value) return -1;
@@ -133,13 +133,13 @@ static int is_training(PyObject *module) {
   return training ? PyObject_IsTrue(training) : -1;
 }
 
-// Copies a layer with weights fused with the following normalization.
+// Returns a copy of a layer with the following normalization fused into its weights.
 static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
   px_channel_norm norm;
   px_tensor *weight = NULL, *bias = NULL;
-  int one = is_training(layer), other = one < 0 ? -1 : is_training(bn);
-  if (other < 0) return NULL;
-  if (one || other) EXT_FAIL(PyExc_AssertionError, "Fusion only for eval!");
+  int layer_training = is_training(layer), bn_training = layer_training < 0 ? -1 : is_training(bn);
+  if (bn_training < 0) return NULL;
+  if (layer_training || bn_training) EXT_FAIL(PyExc_AssertionError, "Fusion only for eval!");
   if (norm_of(&norm, bn) < 0 || tensor_of(&weight, layer, "weight") < 0) return NULL;
   if (tensor_of(&bias, layer, "bias") < 0) return NULL;
   if (!weight) EXT_FAIL(PyExc_TypeError, "the layer to fuse must have a weight");
@@ -152,7 +152,7 @@ static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
 
 EXT_FUNCTION(nn_utils, fuse_conv_bn_eval, "(conv: Any, bn: Any, transpose: bool = False) -> Any",
              "Fuses a convolution and a BatchNorm into a new convolution, both in evaluation mode. "
-             "`transpose`\nmeans a transposed convolution.") {
+             "`transpose`\nselects transposed convolution.") {
   PyObject *conv, *bn;
   bool transpose;
   EXT_BIND(conv, bn, transpose);
@@ -203,18 +203,18 @@ EXT_FUNCTION(nn_utils, skip_init, "(module_cls: type, *args: Any, **kwargs: Any)
     EXT_FAIL(PyExc_RuntimeError, "Module must support a 'device' arg to skip initialization");
   EXT_OWNED *kwargs = ext_kwargs_of(call->args, call->nargs, call->kwnames);
   EXT_OWNED *args = ext_tuple_of((ext_varargs){call->args + 1, call->nargs - 1});
-  EXT_OWNED *place = kwargs ? PyDict_New() : NULL;
-  if (!args || !place) return NULL;
+  EXT_OWNED *to_kwargs = kwargs ? PyDict_New() : NULL;
+  if (!args || !to_kwargs) return NULL;
   PyObject *device = PyDict_GetItemString(kwargs, "device");
   EXT_OWNED *meta = PyUnicode_FromString("meta");
   EXT_OWNED *cpu = PyUnicode_FromString("cpu");
-  if (!meta || !cpu || PyDict_SetItemString(place, "device", device ? device : cpu) < 0)
+  if (!meta || !cpu || PyDict_SetItemString(to_kwargs, "device", device ? device : cpu) < 0)
     return NULL;
   if (PyDict_SetItemString(kwargs, "device", meta) < 0) return NULL;
   EXT_OWNED *made = PyObject_Call(cls, args, kwargs);
   EXT_OWNED *fill = made ? PyObject_GetAttrString(made, "to_empty") : NULL;
   EXT_OWNED *none = PyTuple_New(0);
-  return fill && none ? PyObject_Call(fill, none, place) : NULL;
+  return fill && none ? PyObject_Call(fill, none, to_kwargs) : NULL;
 }
 
 // ---- pruning
@@ -223,7 +223,7 @@ EXT_FUNCTION(
     torch, _prune_mask,
     "(scores: Tensor, mask: Tensor, amount: Number, random: bool = False, dim: int | None "
     "= None, p: float = 2) -> Tensor",
-    "Returns a pruning mask: `mask` without `amount` more elements, or channels along dim. A "
+    "Returns a pruning mask: `mask` with `amount` more elements zeroed, or channels along dim. A "
     "float amount is a fraction.") {
   px_tensor *scores, *mask, *made = NULL;
   px_scalar amount;
@@ -233,7 +233,7 @@ EXT_FUNCTION(
   EXT_BIND(scores, mask, amount, random, dim, p);
   px_prune how = {.amount = px_scalar_float(amount), .share = amount.kind == 'f', .p = p};
   how.random = random, how.channels = dim != EXT_NO_INT;
-  // Any dimension beyond int is out of range.
+  // Saturates dims beyond int to an out-of-range dim.
   if (how.channels) how.dim = ext_clamp_device_index(dim) < 0 && dim >= 0 ? INT16_MAX : (int)dim;
   return ext_result(EXT_NOGIL(px_prune_mask(&made, scores, mask, &how)), &made);
 }

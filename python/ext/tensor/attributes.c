@@ -172,8 +172,8 @@ EXT_GETTER(tensor_base, H, "Tensor",
              ndim > 2 ? " For batches of matrices, consider using tensor.mH" : "");
   return adjoint(self);
 }
-// Calls the op of this name: parts of complex numbers, which are views. A real tensor returns
-// itself, so writes to its part are recorded.
+// Defines `real` and `imag` by the ops of these names, which return views. Assignment copies into
+// the view, so autograd records it.
 #define PART(name, text) \
   EXT_GETTER_AND_SETTER(tensor_base, name, "Tensor", text) { \
     return ext_op_named(EXT_OP(#name), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(T(self))}}); \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named parts of a program, for profilers: torch.profiler.record_function, torch.cuda.nvtx.range
-and emit_nvtx, and torch.cuda.profiler.profile."""
+"""Annotations for profilers: torch.profiler.record_function, torch.cuda.nvtx.range,
+torch.autograd.profiler.emit_nvtx, and torch.cuda.profiler."""
 from __future__ import annotations
 
 from contextlib import ContextDecorator
@@ -20,7 +20,7 @@ class _Mark(ContextDecorator):
 
 
 class record_function(_Mark):
-    """A part of the program with a name, for profilers: a context manager, or a decorator.
+    """Context manager or function decorator that adds a label to a code block in profiles.
 
     >>> with torch.autograd.profiler.record_function("forward"):
     ...     x = torch.ones(1)
@@ -31,7 +31,7 @@ class record_function(_Mark):
         self.name, self.args = name, args
 
     def _recreate_cm(self):
-        return type(self)(self.name, self.args)  # each call of a decorated function is a part
+        return type(self)(self.name, self.args)  # one event per call of a decorated function
 
     def __enter__(self) -> record_function:
         self._part = _enter(self.name)
@@ -43,7 +43,8 @@ class record_function(_Mark):
 
 
 class range(_Mark):
-    """A part of the program with a name, for NVIDIA's tools: a context manager, or a decorator."""
+    """Context manager or decorator that pushes an NVTX range at the beginning of its scope, and
+    pops it at the end."""
     __module__ = "torch.cuda.nvtx"
 
     def __init__(self, msg: str, *args: Any) -> None:
@@ -58,8 +59,8 @@ class range(_Mark):
 
 
 class emit_nvtx:
-    """Makes ranges of all ops for NVIDIA's tools; with record_shapes=True with the sizes of their
-    arguments. Does nothing with enabled=False."""
+    """Context manager that makes every op emit an NVTX range, with the input shapes if
+    record_shapes=True. Does nothing if enabled=False."""
     __module__ = "torch.autograd.profiler"
 
     def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
@@ -82,12 +83,12 @@ class emit_nvtx:
 # ---- torch.cuda.profiler
 
 def init(output_file: str, flags: list[str] | None = None, output_mode: str = "key_value") -> None:
-    """Refused, as in PyTorch: there is nothing to initialize."""
+    """Not supported, as in PyTorch: CUDA 12 needs no initialization."""
     raise AssertionError("CUDA12+ does not need profiler initialization!")
 
 
 class profile:
-    """A part of the program for which NVIDIA's tools collect: a context manager."""
+    """Context manager that enables collection by NVIDIA's tools for its scope."""
     __module__ = "torch.cuda.profiler"
 
     def __enter__(self) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.functional: Jacobians and Hessians of functions of tensors, and their products
+"""torch.autograd.functional: Jacobians and Hessians of functions of tensors and their products
 with vectors.
 
-Inputs are a tensor or a tuple of tensors. Results can be differentiated with create_graph=True.
-With strict=True a result that is independent of an input is an error; otherwise its derivative is
-zero."""
+Inputs are a tensor or a tuple of tensors. With create_graph=True the results are differentiable.
+With strict=True a result independent of an input is an error; otherwise its derivative is zero."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -14,7 +13,7 @@ from phlox import _C, Tensor
 
 
 def _tensors(given, what, function):
-    """The tensors of an argument, and whether it is a tuple."""
+    """Returns the tensors of an argument as a tuple, and True if the argument was a tuple."""
     many = isinstance(given, tuple)
     tensors = given if many else (given,)
     for i, tensor in enumerate(tensors):
@@ -26,7 +25,8 @@ def _tensors(given, what, function):
 
 
 def _gradients(outputs, inputs, weights, create_graph, check=None):
-    """Gradients of weighted outputs by inputs: zeros where there is none and `check` allows it."""
+    """Returns gradients of weighted outputs with respect to inputs. Calls check(index, gradient)
+    for each if given. Missing gradients become zeros."""
     live = [(out, weight) for out, weight in zip(outputs, weights) if out.requires_grad]
     grads = torch.autograd.grad([out for out, _ in live], inputs, [weight for _, weight in live],
                                 retain_graph=True, create_graph=create_graph,
@@ -37,7 +37,7 @@ def _gradients(outputs, inputs, weights, create_graph, check=None):
 
 
 class _Call:
-    """A call of the user's function with inputs of its own."""
+    """A call of the user's function with aliases of the inputs, and its outputs."""
 
     def __init__(self, name, func, inputs, create_graph, strict):
         self.name, self.create_graph, self.strict = name, create_graph, strict
@@ -52,7 +52,7 @@ class _Call:
                                    "manner from the input when running in strict mode.")
 
     def _input(self, x):
-        """An alias of x, connected to it if the results can be differentiated."""
+        """Returns an alias of x, connected to the graph of x only with create_graph=True."""
         if self.create_graph and x.requires_grad:
             return x.view_as(x)
         if self.create_graph and _C._is_dual(x):
@@ -60,7 +60,7 @@ class _Call:
         return x.detach().requires_grad_()
 
     def vector(self, v, like, many, place):
-        """The user's v, or a one for a single number."""
+        """Returns the validated v, or a one if v is None and `like` has a single element."""
         if v is None:
             if len(like) != 1 or like[0].numel() != 1:
                 raise RuntimeError(f"The vector v can only be None if {place} a single Tensor with "
@@ -86,8 +86,8 @@ class _Call:
                            "the user-provided function returns")
 
     def gradients(self, outputs, weights, create_graph, what="The output", of="The jacobian"):
-        """Gradients by the inputs. `what` is differentiated, and `of` names the gradients in
-        errors, or is None for those that a Hessian is made of."""
+        """Returns gradients with respect to the inputs. For error texts, `what` names the outputs
+        and `of` the gradients; of=None marks inner gradients of a Hessian."""
         def check(i, grad):
             text = (f"of the user-provided function is independent of input {i}. This is not "
                     "allowed in strict mode")
@@ -111,11 +111,11 @@ class _Call:
                                "contain a single element")
 
     def gradients_of_number(self):
-        """Gradients that can be differentiated again."""
+        """Returns differentiable gradients of a single-element output."""
         return self.gradients(self.outputs, self.output_vector(), True, of=None)
 
     def jacobian(self, number):
-        """The derivatives of an output by each input."""
+        """Returns the derivatives of output `number` with respect to each input."""
         output = self.outputs[number]
         flat, rows = output.reshape(-1), []
         for k in range(output.numel()):
@@ -128,7 +128,7 @@ class _Call:
         return self.result(map(Tensor.reshape, columns, shapes), self.many_inputs)
 
     def result(self, tensors, many):
-        """Tensors as the user gets them."""
+        """Returns tensors in the structure of the user's argument, detached unless create_graph."""
         tensors = tuple(t if self.create_graph else t.detach() for t in tensors)
         return tensors if many else tensors[0]
 
@@ -139,7 +139,8 @@ class _Call:
 def vjp(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
         v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """Returns the outputs of func, and the product of v with its Jacobian.
+    """Computes the dot product between a vector v and the Jacobian of func at the point inputs.
+    Returns the outputs of func and the product.
 
     >>> torch.autograd.functional.vjp(torch.sin, torch.zeros(2), torch.tensor([1.0, 2.0]))[1]
     tensor([1., 2.])
@@ -153,11 +154,12 @@ def vjp(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
 def jvp(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
         v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """Returns the outputs of func, and the product of its Jacobian with v."""
+    """Computes the dot product between the Jacobian of func at the point inputs and a vector v.
+    Returns the outputs of func and the product."""
     with torch.enable_grad():
         call = _Call("jvp", func, inputs, create_graph, strict)
         v = call.input_vector(v)
-        # The backward pass is linear in its weights; its derivative by them is the forward product.
+        # Double-backward trick: vjp is linear in its weights; its derivative by them is the jvp.
         weights = tuple(torch.zeros_like(out).requires_grad_() for out in call.outputs)
         grads = call.gradients(call.outputs, weights, True)
         products = _gradients(grads, weights, v, create_graph)
@@ -177,20 +179,21 @@ def _vhp(name, func, inputs, v, create_graph, strict):
 def vhp(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
         v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """Returns the output of func, a single number, and the product of v with its Hessian."""
+    """Computes the dot product between a vector v and the Hessian of a scalar function at the point
+    inputs. Returns the output of func and the product."""
     return _vhp("vhp", func, inputs, v, create_graph, strict)
 
 
 def hvp(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
         v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """Returns the output of func, a single number, and the product of its symmetric Hessian with
-    v."""
+    """Computes the dot product between the Hessian of a scalar function and a vector v at the point
+    inputs. Returns the output of func and the product. Uses vhp, since the Hessian is symmetric."""
     return _vhp("hvp", func, inputs, v, create_graph, strict)
 
 
 def _is_forward(strategy, vectorize, strict, create_graph):
-    """Whether a strategy is forward mode; refuses options that do not fit."""
+    """Returns True for forward mode. Rejects unsupported combinations of options."""
     if strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". '
                              "Hint: If your function has more outputs than inputs, "
@@ -217,13 +220,13 @@ def _is_forward(strategy, vectorize, strict, create_graph):
 def jacobian(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
              create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode") -> Any:
-    """Returns the derivatives of all elements of func's outputs by all of its inputs.
+    """Computes the Jacobian of func: the derivatives of each output by each input.
 
     Args:
-        create_graph (bool): whether they can be differentiated
-        strict (bool): RuntimeError if an output is independent of an input
-        vectorize (bool): has no effect in reverse mode; forward mode requires it
-        strategy (str): 'reverse-mode', or 'forward-mode', as torch.func.jacfwd
+        create_graph (bool): if True, the Jacobian is differentiable
+        strict (bool): if True, raises RuntimeError if an output is independent of an input
+        vectorize (bool): no effect in reverse mode; required in forward mode
+        strategy (str): 'reverse-mode', or 'forward-mode' like torch.func.jacfwd
 
     >>> torch.autograd.functional.jacobian(torch.square, torch.tensor([1.0, 2.0]))
     tensor([[2., 0.],
@@ -241,8 +244,7 @@ def jacobian(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
 def hessian(func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
             create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:
-    """Returns the second derivatives of func, which returns a single number. The arguments are
-    those of jacobian.
+    """Computes the Hessian of a scalar function func. The arguments are those of jacobian.
 
     >>> torch.autograd.functional.hessian(torch.prod, torch.tensor([2.0, 3.0]))
     tensor([[0., 1.],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.cudart: functions of CUDA's runtime that programs call. They return 0 for success."""
+"""torch.cuda.cudart: functions of the CUDA runtime. Those without a result return 0, success."""
 from __future__ import annotations
 
 import sys
@@ -10,23 +10,23 @@ from phlox.types import Device
 
 
 def cudart() -> Any:
-    """Returns the module of these functions."""
+    """Returns this module. Initializes CUDA."""
     cuda.init()
     return sys.modules[__name__]
 
 
 def cudaProfilerStart() -> int:
-    """Tells the driver to begin to collect for tools."""
+    """Enables profile collection by the active profiling tool."""
     cuda.profiler.start()
     return 0
 
 
 def cudaProfilerStop() -> int:
-    """Tells the driver to end it."""
+    """Disables profile collection by the active profiling tool."""
     cuda.profiler.stop()
     return 0
 
 
 def cudaMemGetInfo(device: Device) -> tuple[int, int]:
-    """Returns the bytes of a device that are free, and all."""
+    """Returns the free and total memory of a device in bytes."""
     return cuda.mem_get_info(device)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.benchmark: how long statements take. timeit runs them, with a clock that waits for
-the current device."""
+"""torch.utils.benchmark: execution times of Python statements, measured by timeit with a clock
+that synchronizes the current device."""
 from __future__ import annotations
 
 import textwrap
@@ -16,13 +16,13 @@ from phlox.utils._measurement import Measurement, Task
 
 
 def timer() -> float:
-    """Returns the time in seconds, after the current device has done its work."""
+    """Returns the time in seconds. Synchronizes the current device first."""
     if cuda.is_initialized():
         cuda.synchronize()
     return time.monotonic()
 
 
-_clock = timer  # Timer has an argument of this name
+_clock = timer  # arguments of Timer shadow the name timer
 
 
 def _check_language(language, global_setup):
@@ -37,7 +37,8 @@ def _check_language(language, global_setup):
 
 
 class Timer:
-    """Measures how long a statement takes. The statement has the name torch, and those of globals.
+    """Helper class for measuring execution time of Python statements. The namespace of stmt has
+    torch and the entries of globals.
 
     >>> timer = torch.utils.benchmark.Timer("x + x", globals={"x": torch.ones(3)})
     >>> timer.timeit(10).number_per_run
@@ -58,53 +59,55 @@ class Timer:
         self._timer = timeit.Timer(stmt, setup, timer or _clock, names)
 
     def timeit(self, number: int = 1000000) -> Measurement:
-        """Measures one time of `number` runs, after some that are not measured."""
+        """Executes stmt `number` times after a warm-up and returns their total time."""
         if number < 1:
             raise ValueError(f"number must be positive, but got {number}")
         return self._measure(number)
 
     def repeat(self, repeat: int = -1, number: int = -1) -> None:
-        """Refused, as in PyTorch. Use blocked_autorange."""
+        """Not supported, as in PyTorch. Use blocked_autorange."""
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
     def autorange(self, callback: Callable[..., Any] | None = None) -> None:
-        """Refused, as in PyTorch. Use blocked_autorange."""
+        """Not supported, as in PyTorch. Use blocked_autorange."""
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
     def blocked_autorange(self, callback: Callable[[int, float], Any] | None = None,
                           min_run_time: float = 0.2) -> Measurement:
-        """Measures blocks of runs for `min_run_time` seconds, and chooses their size. callback gets
-        the number of runs and the seconds of each block."""
+        """Measures blocks of runs until they took at least `min_run_time` seconds. Chooses the
+        block size. callback is called with the number of runs and the seconds of each block."""
         return self._measure(0, min_run_time, min_run_time, 0, callback)
 
     def adaptive_autorange(self, threshold: float = 0.1, *, min_run_time: float = 0.01,
                            max_run_time: float = 10.0,
                            callback: Callable[[int, float], Any] | None = None) -> Measurement:
-        """Measures blocks until iqr is below a share of the median, or for max_run_time seconds."""
+        """Measures blocks of runs until iqr is below threshold times the median, for at most
+        max_run_time seconds."""
         return self._measure(0, min_run_time, max_run_time, threshold, callback)
 
-    def _measure(self, number, least=0, most=0, threshold=0, callback=None):
-        """One time of `number` runs; or, for 0, blocks for `least` to `most` seconds."""
+    def _measure(self, number, min_time=0, max_time=0, threshold=0, callback=None):
+        """Measures `number` runs once or, if it is 0, blocks of runs for min_time to max_time
+        seconds."""
         threads = torch.get_num_threads()
         torch.set_num_threads(self._task.num_threads)
         try:
             if number:
                 self._timer.timeit(max(number // 100, 2))
-            made, total = Measurement(self._task, number or self._block_size(least)), 0.0
-            while not made._times or not number and total < most:
+            made, total = Measurement(self._task, number or self._block_size(min_time)), 0.0
+            while not made._times or not number and total < max_time:
                 seconds = self._timer.timeit(made._number)
                 made._add(seconds)
                 total += seconds
                 if callback:
                     callback(made._number, seconds)
-                if total >= least and len(made._times) > 3 and made.meets_confidence(threshold):
+                if total >= min_time and len(made._times) > 3 and made.meets_confidence(threshold):
                     break
             return made
         finally:
             torch.set_num_threads(threads)
 
     def _block_size(self, min_run_time):
-        """A number of runs that takes a thousandth of the time, at least."""
+        """Returns a number of runs that takes at least a thousandth of min_run_time."""
         number = 1
         while self._timer.timeit(number) < min_run_time / 1000:
             number *= 10

@@ -58,7 +58,7 @@ typedef struct px__last_call {
 
 struct px__task {
   px__task *outer;            // enclosing task, or NULL
-  px__last_call *last_calls;  // of an outermost task; by the lock in task.c
+  px__last_call *last_calls;  // of an outermost task; guarded by the lock in task.c
   pthread_mutex_t lock;
   px__queue *home;  // `own`, or that of the worker that made the call
   px__queue own;

@@ -19,7 +19,7 @@ typedef struct px__kept {
   char text[];
 } px__kept;
 enum { LISTS = 64 };
-static px__kept *kept[LISTS];  // by `kept_lock`
+static px__kept *kept[LISTS];  // guarded by `kept_lock`
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t hash_of(const char *name) {

@@ -43,11 +43,11 @@ static px__block *carve(px__device *d, px__block *block, uintptr_t low, uintptr_
 static void remove_block(px__device *d, px__block *removed, px__segment *rest) {
   px__segment *s = removed->segment;
   px__block *left = removed->prev, *right = removed->next;
-  bool two = left && right;
+  bool splits = left && right;
   if (left) left->next = NULL;
   if (right) right->prev = NULL;
   if (!left) s->first = right;
-  if (two) {
+  if (splits) {
     *rest = (px__segment){.first = right,
                           .last = s->last,
                           .stack = s->stack,
@@ -60,11 +60,11 @@ static void remove_block(px__device *d, px__block *removed, px__segment *rest) {
     s->next = rest;
   }
   if (left) s->last = left;
-  px__pages_unmap_part(d, s, removed->node.address, removed->node.size, two ? rest : NULL);
-  if (!two) px__free(rest);
+  px__pages_unmap_part(d, s, removed->node.address, removed->node.size, splits ? rest : NULL);
+  if (!splits) px__free(rest);
   d->cache.reserved -= removed->node.size;
   d->cache.pages_moved = true;
-  px__statistics_unmap(&d->cache.statistics, s, removed->node.size, two);
+  px__statistics_unmap(&d->cache.statistics, s, removed->node.size, splits);
 }
 
 static void record_unmap(px__device *d, const px__block *removed) {

@@ -71,8 +71,9 @@ void px__statistics_segment(px__statistics *s, const px__segment *segment, size_
   if (segment->size >= max_split) px__stat_move(s->oversize_segments, sign);
 }
 
-void px__statistics_unmap(px__statistics *s, const px__segment *segment, size_t bytes, bool two) {
-  if (two) move_pooled(s->segment, segment->small, 1);
+void px__statistics_unmap(px__statistics *s, const px__segment *segment, size_t bytes,
+                          bool splits) {
+  if (splits) move_pooled(s->segment, segment->small, 1);
   move_reserved(s, segment, -(int64_t)bytes);
   s->num_device_free++;
 }

@@ -69,9 +69,9 @@ void px__statistics_remove_inactive(px__statistics *statistics, const px__block 
 // The segment was allocated from the device (sign 1) or released (-1).
 void px__statistics_segment(px__statistics *statistics, const px__segment *segment,
                             size_t max_split, int sign);
-// Bytes of the segment were unmapped; `two`: in its middle, which split it.
+// Bytes of the segment were unmapped. `splits`: from its middle, leaving two segments.
 void px__statistics_unmap(px__statistics *statistics, const px__segment *segment, size_t bytes,
-                          bool two);
+                          bool splits);
 // The segment was merged into the one below it.
 void px__statistics_merge(px__statistics *statistics, const px__segment *segment);
 

@@ -2,7 +2,7 @@
 // Timelines and vector clocks of streams. All work is issued here.
 //
 // Work of a stream is numbered from 1. `completed` is the last work known to be done on the device,
-// by marks: backend events recorded wherever a later query is likely. `synced` is the last work
+// by marks: backend events recorded if a later query is likely. `synced` is the last work
 // that the host has waited for. Only `synced` orders host work, since `completed` depends on
 // timing. `allocator_synced` also counts waits of the allocator. With deterministic addresses the
 // allocator relies on it alone.

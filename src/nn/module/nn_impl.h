@@ -51,8 +51,8 @@ px_status px__nn_grow(void **items, int *capacity, int count, size_t size)
 // Brackets recursion into child modules. Fails with PX_RECURSION before the stack could overflow.
 px_status px__nn_enter(const px_module *self) __attribute__((warn_unused_result));
 void px__nn_leave(void);
-// Brackets a call, which also enters a scope for counting operations (flops.c). px__nn_called takes
-// the value set by px__nn_call.
+// Brackets a call, which also enters a scope for counting operations (flop_names.c). px__nn_called
+// takes the value set by px__nn_call.
 px_status px__nn_call(bool *counted, px_module *self) __attribute__((warn_unused_result));
 void px__nn_called(bool counted);
 // Called for each destroyed module unless NULL. Atomic.

@@ -57,8 +57,8 @@ px_status px__check_kernel(const px_call *call, const px_tensor *t, bool square)
   if (square) PX_TRY(px__check_square(t, call->op->name));
   return px__check_lapack(call, t);
 }
-px_status px__check_beside(const px_call *call, const px_tensor *t, const px_tensor *other,
-                           int last, px_dtype dtype) {
+px_status px__check_batch_like(const px_call *call, const px_tensor *t, const px_tensor *other,
+                               int last, px_dtype dtype) {
   int ndim = t->ndim - 2;
   bool fits = other->dtype == dtype && other->ndim == ndim + last;
   for (int d = 0; fits && d < ndim; d++) fits = other->sizes[d] == t->sizes[d];

@@ -25,12 +25,12 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t)
     __attribute__((warn_unused_result));
 
 // Checks of direct calls to kernel ops; composites check their arguments themselves. check_kernel:
-// t has matrices, square on request. check_beside: other has the given dtype and, before its last
-// dimensions, the batch sizes of t. check_fits: a condition holds.
+// t has matrices, square on request. check_batch_like: other has the given dtype and, before its
+// last dimensions, the batch sizes of t. check_fits: a condition holds.
 px_status px__check_kernel(const px_call *call, const px_tensor *t, bool square)
     __attribute__((warn_unused_result));
-px_status px__check_beside(const px_call *call, const px_tensor *t, const px_tensor *other,
-                           int last, px_dtype dtype) __attribute__((warn_unused_result));
+px_status px__check_batch_like(const px_call *call, const px_tensor *t, const px_tensor *other,
+                               int last, px_dtype dtype) __attribute__((warn_unused_result));
 px_status px__check_fits(const px_call *call, bool fits) __attribute__((warn_unused_result));
 
 // ---- results of kernels

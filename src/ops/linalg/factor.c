@@ -49,7 +49,7 @@ PX_RUN(_linalg_geqrf) {
 PX_RUN(_linalg_householder) {
   const px_tensor *a = args->input, *tau = args->tau;
   PX_TRY(px__check_kernel(call, a, false));
-  PX_TRY(px__check_beside(call, a, tau, 1, (px_dtype)a->dtype));
+  PX_TRY(px__check_batch_like(call, a, tau, 1, (px_dtype)a->dtype));
   int64_t k = columns_of(tau), columns = args->columns;
   PX_TRY(px__check_fits(call, k <= columns_of(a) && k <= columns && columns <= rows_of(a)));
   return px__matrices_result(call, 0, a, rows_of(a), columns);
@@ -57,8 +57,8 @@ PX_RUN(_linalg_householder) {
 PX_RUN(_linalg_ormqr) {
   const px_tensor *a = args->self, *tau = args->input2, *c = args->input3;
   PX_TRY(px__check_kernel(call, a, false));
-  PX_TRY(px__check_beside(call, a, tau, 1, (px_dtype)a->dtype));
-  PX_TRY(px__check_beside(call, a, c, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_batch_like(call, a, tau, 1, (px_dtype)a->dtype));
+  PX_TRY(px__check_batch_like(call, a, c, 2, (px_dtype)a->dtype));
   int64_t k = columns_of(tau), m = args->left ? rows_of(c) : columns_of(c);
   PX_TRY(px__check_fits(call, k <= columns_of(a) && k <= m && m == rows_of(a)));
   return px__matrices_result(call, 0, c, rows_of(c), columns_of(c));
@@ -103,7 +103,7 @@ static const char *driver_of(const char *given) {
 PX_RUN(_linalg_lstsq) {
   const px_tensor *a = args->A, *b = args->B;
   PX_TRY(px__check_kernel(call, a, false));
-  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_batch_like(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && args->driver && driver_of(args->driver)));
   PX_TRY(px__matrices_result(call, 0, b, px__max(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));

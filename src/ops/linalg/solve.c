@@ -44,8 +44,8 @@ PX_RUN(_linalg_lu) {
 static px_status solve_result(px_call *call, const px_tensor *a, const px_tensor *pivots,
                               const px_tensor *b) {
   PX_TRY(px__check_kernel(call, a, true));
-  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
-  PX_TRY(px__check_beside(call, a, pivots, 1, PX_INT32));
+  PX_TRY(px__check_batch_like(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_batch_like(call, a, pivots, 1, PX_INT32));
   PX_TRY(px__check_fits(call, rows_of(b) == rows_of(a) && columns_of(pivots) == rows_of(a)));
   return px__matrices_result(call, 0, b, rows_of(b), columns_of(b));
 }
@@ -59,7 +59,7 @@ PX_RUN(_linalg_inverse) {
 PX_RUN(_linalg_triangular) {
   const px_tensor *a = args->self, *b = args->B;
   PX_TRY(px__check_kernel(call, a, true));
-  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_batch_like(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_fits(call, rows_of(a) == (args->left ? rows_of(b) : columns_of(b))));
   return px__matrices_result(call, 0, b, rows_of(b), columns_of(b));
 }
@@ -67,7 +67,7 @@ PX_RUN(_linalg_permutation) {
   const px_tensor *lu = args->LU;
   int64_t sizes[PX_MAX_DIMS];
   PX_TRY(px__check_kernel(call, lu, false));
-  PX_TRY(px__check_beside(call, lu, args->pivots, 1, PX_INT32));
+  PX_TRY(px__check_batch_like(call, lu, args->pivots, 1, PX_INT32));
   PX_TRY(px__check_fits(call, columns_of(args->pivots) <= rows_of(lu)));
   px__sizes_copy(sizes, lu->sizes, lu->ndim);
   sizes[lu->ndim - 1] = rows_of(lu);

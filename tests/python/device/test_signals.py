@@ -39,12 +39,12 @@ def step(x, target):
     return loss.item()
 def epoch():
     for batch in DataLoader(data, 32, num_workers=workers): step(*batch)
-def anew():
+def reset():
     net.load_state_dict(first)
     optimizer.state.clear()
     optimizer.zero_grad()
 def numbers():
-    anew()
+    reset()
     losses = [step(*data[:32]) for _ in range(2)]
     return losses, [p.sum().item() for p in net.parameters()]
 def held():
@@ -62,7 +62,7 @@ def near(a, b):  # a GPU adds in any order
 want = numbers()
 before, hits = held(), 0
 for i in range(moments):
-    anew()
+    reset()
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, took))
         begin = time.monotonic()

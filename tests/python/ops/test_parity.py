@@ -260,7 +260,7 @@ class Comparison(unittest.TestCase):
             with open(other, "w") as file:
                 file.write("#!/bin/sh\nread line; echo '{\"value\": {\"tensor\": [\"float32\", [1], [1], \"VPgtQA==\"]}}'; read line\n")
             os.chmod(other, 0o755)
-            wrong = replay.replay(path, "sim", beside=other)
+            wrong = replay.replay(path, "sim", reference=other)
         differs = {"forward": "no error, but RuntimeError: not here"}
         self.assertEqual(wrong, {0: {}, 1: differs, 2: {}})
 

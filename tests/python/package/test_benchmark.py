@@ -69,7 +69,7 @@ class Timers(unittest.TestCase):
         self.assertEqual((first.label, first.number_per_run, first.times), ("L", 1, [0.5, 0.5]))
         self.assertEqual((second.label, second.times, second.setup), ("M", [0.5], "pass"))
         self.assertEqual((Measurement.merge([]), a.number_per_run), ([], 10))
-        with self.assertRaisesRegex(TypeError, "merge takes Measurements, not int"):
+        with self.assertRaisesRegex(TypeError, "merge expected Measurements, got int"):
             Measurement.merge([a, 3])
 
     def test_argument_errors(self):

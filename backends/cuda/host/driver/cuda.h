@@ -176,6 +176,6 @@ px_status px__cuda_graph_print(int device, void *kept, const char *path);
 void px__cuda_graph_drop(int device, void *kept);
 bool px__cuda_captures(CUstream stream);  // true while the stream is capturing
 
-// ---- copy.c
+// ---- strided_copy.c
 
 px_status px__cuda_strided_copy(const px_launch *l, const k_strided *copy, int dtype);

@@ -37,7 +37,7 @@ static tensor *external(graph *g, problem *p, int which, bool transposed) {
   return px__cudnn_external(g, which, in_float ? PX_CUDNN_FLOAT : px__cudnn_type(p->dtype), sizes,
                             strides, ALIGNMENT);
 }
-// Virtual tensors: scores, and one number a row.
+// Virtual tensors: scores, and one number per row.
 static tensor *new_scores(graph *g, problem *p) {
   return px__cudnn_virtual(g, PX_CUDNN_FLOAT,
                            (int64_t[]){p->batch, p->heads, p->length, p->key_length});

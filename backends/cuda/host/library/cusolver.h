@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuSOLVER, loaded at the first decomposition: one handle a device, used under its lock.
+// cuSOLVER, loaded at the first decomposition: one handle per device, used under its lock.
 #pragma once
 #include "cuda/host/driver/cuda.h"
 
@@ -38,15 +38,15 @@ typedef struct px__cusolver_task {
   int (*run_one)(struct px__cusolver_task *t, int64_t i);
   int (*run_batch)(struct px__cusolver_task *t);
   const char *name;   // of the function, for errors
-  bool synchronizes;  // synchronises the stream first, as the library reads its input at once
+  bool synchronizes;  // synchronises the stream first: the library reads its input immediately
   px_operand in[2];   // inputs or working copies of `run_one`, if not in args
   void **addresses;   // addresses of the matrices, for `run_batch`
-  // Set for ask, one and all.
+  // Set by px__cusolver_run before the callbacks.
   const px__cusolver_api *api;
   const px__cusolver_common *common;
   void *handle, *work, *jacobi, *svd_jacobi, *options;
   int work_size, count;
-  int *info;  // not checked
+  int *info;  // device status; written by the library, not checked
   // Host workspace: size set by `query`, and the buffer.
   size_t host_bytes;
   void *host;

@@ -178,7 +178,7 @@ static const char *unsupported_reason(const px_attention_call *c) {
   return NULL;
 }
 const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
-  static _Thread_local char why[256];  // kept short: one a thread
+  static _Thread_local char why[256];  // short: one per thread
   const char *reason = unsupported_reason(c);
   c->adds_mask = !reason;
   if (reason) {

@@ -63,7 +63,7 @@ static void start(px__cuda_loops *loops, const px__cuda_loops *own) {
 }
 
 static void add(px__cuda_loops *loops, const k_loop *p) {
-  enum { SCALARS_EACH = 4 };  // elements a thread without vectors
+  enum { SCALARS_EACH = 4 };  // elements per thread without vectors
   k_list *list = &loops->p.list;
   uint64_t *entry = &list->at[list->count * list->words], begin = 0, vectors = K_LIST_VECTORS;
   int64_t each = loops->each, tile = K_LOOP * SCALARS_EACH;

@@ -67,7 +67,7 @@ PX_CUDA_KERNEL(nll_loss_backward) {
 
 // ---- rows of classes (softmax.cu)
 
-// One block a row; its size grows with the row, so that each thread has several elements. Vector
+// One block per row; its size grows with the row, so that each thread has several elements. Vector
 // loads require equal alignment of both tensors.
 static px_status class_rows(const px_launch *l, k_rows *p, const char *name,
                             const px_operand *input) {

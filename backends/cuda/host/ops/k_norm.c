@@ -7,15 +7,15 @@
 // chunk a group of threads in a grid-stride loop of SUM_THREADS threads. Equal on all devices, so
 // that results are.
 enum { CHUNK_ROWS = 64, MAX_CHUNKS = 256, SUM_THREADS = 1056 * 64 };
-// Minimum number of threads to spread few rows over: a few warps a multiprocessor.
+// Minimum number of threads to spread few rows over: a few warps per multiprocessor.
 enum { MIN_THREADS = 16384 };
-// channels_last: blocks for channel sums, and rows a thread in element-wise passes.
+// channels_last: blocks for channel sums, and rows per thread in element-wise passes.
 enum { LAST_BLOCKS = 1056, LAST_ROWS = 16 };
 
 // ---- contiguous rows
 
-// Chooses a kernel for rows of `size` elements and returns the threads a block. NAME_short holds 32
-// bytes of numbers a thread. NAME_long holds `bytes` a thread in up to `threads` threads and
+// Chooses a kernel for rows of `size` elements and returns the threads per block. NAME_short holds
+// 32 bytes of numbers per thread. NAME_long holds `bytes` per thread in up to `threads` threads and
 // requires aligned rows. NAME_rows handles the rest. `all` lists the tensors walked by the kernel.
 // With few rows, threads hold less, down to one vector, because a thread waits for all of its
 // loads.
@@ -155,7 +155,7 @@ PX_CUDA_KERNEL(layer_norm_backward) {
 
 // ---- batch norm
 
-// Two partial sums for each channel, then their combination with one thread a channel.
+// Two partial sums for each channel, then their combination with one thread per channel.
 static px_status batch_sums(const px_launch *l, k_rows *p, const char *sums, const char *join,
                             int dtype) {
   int64_t pieces = p->inner == 1 ? (p->size + 31) / 32 : p->size;
@@ -168,7 +168,7 @@ static px_status batch_sums(const px_launch *l, k_rows *p, const char *sums, con
   PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", sums, dtype, pieces * p->chunks, K_BLOCK, p));
   return px__cuda_by_dtype(l, "norm", join, dtype, (p->size + K_BLOCK - 1) / K_BLOCK, K_BLOCK, p);
 }
-// Element-wise pass: a thread an element, or a warp a piece of a row.
+// Element-wise pass: a thread per element, or a warp per part of a row.
 static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int dtype) {
   int64_t threads = p->outer * p->size * p->how * (p->inner == 1 ? 1 : 32);
   int64_t blocks = (threads + K_BLOCK - 1) / K_BLOCK;

@@ -76,7 +76,7 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
   planes(&t, out, grad, false);
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)n * px__cuda_dtype_size(dtype)));
-  bool ordered = px__cuda_core->setting(PX_SETTING_DETERMINISTIC);  // one thread a plane
+  bool ordered = px__cuda_core->setting(PX_SETTING_DETERMINISTIC);  // one thread per plane
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", ordered ? "max_pool_ordered" : "max_pool_scatter",
                                  dtype, blocks_of(ordered ? t.planes : px_operand_numel(grad)),
                                  K_BLOCK, &t));

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.utils.prune: hooks that, before each call of a module, multiply one of its parameters
-by a mask. The parameter NAME is kept as NAME_orig, and the mask is the buffer NAME_mask."""
+"""torch.nn.utils.prune: forward pre-hooks that multiply a parameter of a module by a mask.
+
+Pruning moves the parameter NAME to NAME_orig and adds the mask as the buffer NAME_mask. NAME
+becomes an attribute, their product."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -15,10 +17,12 @@ from phlox.nn.utils import parameters_to_vector
 
 
 class BasePruningMethod(ABC):
-    """A hook that multiplies a tensor of a module by a mask. The parameter is kept as `name_orig`,
-    and the mask is the buffer `name_mask`. Subclasses define compute_mask, and PRUNING_TYPE
-    ("unstructured", "structured" or "global"): the part of a pruned tensor that compute_mask
-    gets."""
+    """Abstract base class for pruning methods: a forward pre-hook that multiplies a tensor by a
+    mask. The parameter is kept as `name_orig` and the mask is the buffer `name_mask`.
+
+    Subclasses define compute_mask and PRUNING_TYPE. PRUNING_TYPE selects the entries of an already
+    pruned tensor passed to compute_mask: "unstructured" (unpruned elements), "structured"
+    (channels along `dim` with an unpruned element) or "global" (all)."""
     _tensor_name: str
     PRUNING_TYPE: str
 
@@ -27,8 +31,9 @@ class BasePruningMethod(ABC):
 
     @abstractmethod
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns the mask of a tensor, with 0 wherever default_mask has 0."""
-        raise NotImplementedError(f"{type(self).__name__} lacks compute_mask")
+        """Computes and returns a mask for the input tensor t. Entries already zero in default_mask
+        must stay zero."""
+        raise NotImplementedError(f"{type(self).__name__} does not define compute_mask")
 
     def apply_mask(self, module: Module) -> Tensor:
         """Returns the product of the parameter and the mask."""
@@ -38,19 +43,20 @@ class BasePruningMethod(ABC):
     @classmethod
     def apply(cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None,
               **kwargs: Any) -> BasePruningMethod:
-        """Prunes a tensor of a module by a method of this class, made with the arguments. Returns
-        its hook: for a tensor that was pruned before, the container of all its methods."""
+        """Adds pruning to a tensor of a module. The arguments construct a method of this class.
+        Returns the hook: the method, or the container of all methods if the tensor was already
+        pruned."""
         return _prune(cls(*args, **kwargs), module, name, importance_scores)
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None,
               importance_scores: Tensor | None = None) -> Tensor:
-        """Returns a pruned tensor. There is no module."""
+        """Computes and returns a pruned version of input tensor t, without a module."""
         scores = _scores(t, importance_scores, "tensor t")
         mask = torch.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(scores, default_mask=mask)
 
     def remove(self, module: Module) -> None:
-        """Makes the tensor a parameter again, with zeros where it was pruned."""
+        """Makes the pruned tensor a parameter again. Pruned entries stay zero."""
         name, weight = self._tensor_name, self.apply_mask(module).data
         original = getattr(module, name + "_orig")
         for suffix in "", "_orig", "_mask":
@@ -62,13 +68,13 @@ class BasePruningMethod(ABC):
 # ---- a module's tensor
 
 def _hooks(module, name):
-    """The hooks of a module that prune a tensor, by their keys."""
+    """Returns the pruning hooks of a module's tensor, by key."""
     return {key: hook for key, hook in module._forward_pre_hooks.items()
             if isinstance(hook, BasePruningMethod) and hook._tensor_name == name}
 
 
 def _scores(tensor, scores, what):
-    """The scores that are given, or else the tensor itself."""
+    """Returns the importance scores, the tensor itself by default."""
     if scores is None:
         return tensor
     if scores.shape != tensor.shape:
@@ -78,7 +84,7 @@ def _scores(tensor, scores, what):
 
 
 def _visible(method, t, mask):
-    """The index of the part of a pruned tensor that a method gets."""
+    """Returns the index of the entries passed to a method, by its PRUNING_TYPE."""
     kind, ndim = method.PRUNING_TYPE, t.ndim
     if kind == "global":
         return ...
@@ -96,8 +102,8 @@ def _visible(method, t, mask):
     return (*[slice(None)] * dim, kept)
 
 
-def _narrowed(method, t, mask):
-    """A mask with what a method takes from it."""
+def _combine_masks(method, t, mask):
+    """Returns a mask further reduced by a method."""
     at = _visible(method, t, mask)
     part = method.compute_mask(t[at], default_mask=mask[at])
     mask = mask.to(t.dtype, copy=True)
@@ -106,8 +112,8 @@ def _narrowed(method, t, mask):
 
 
 def _prune(method, module, name, scores):
-    """Prunes a tensor by a method, and returns the hook. The module is unchanged if the method
-    fails."""
+    """Adds a method to a module's tensor and returns the hook. Leaves the module unchanged if the
+    method fails."""
     tensor, before = getattr(module, name), _hooks(module, name)
     ones = torch.ones_like(tensor)
     scores = _scores(tensor, scores, f"parameter {name} of {module}")
@@ -115,9 +121,9 @@ def _prune(method, module, name, scores):
     if len(before) > 1:
         raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of "
                              f"module {module}. Use a PruningContainer.")
-    mask = (_narrowed(method, scores, getattr(module, name + "_mask")) if before else
+    mask = (_combine_masks(method, scores, getattr(module, name + "_mask")) if before else
             method.compute_mask(scores, default_mask=ones))
-    torch.mul(mask, tensor)  # their sizes must fit
+    torch.mul(mask, tensor)  # fails before any change if the shapes do not match
     module.register_buffer(name + "_mask", mask)
     hook = method
     for key, old in before.items():
@@ -133,7 +139,7 @@ def _prune(method, module, name, scores):
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods that prune one tensor, one after another."""
+    """Container holding a sequence of pruning methods for iterative pruning of one tensor."""
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[Any, ...] = ()
@@ -143,7 +149,7 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: BasePruningMethod | None) -> None:
-        """Adds one at the end."""
+        """Adds a child pruning method at the end."""
         if method is not None and not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if method is not None and method._tensor_name != self._tensor_name:
@@ -162,14 +168,15 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[index]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns what the last method leaves of a mask."""
-        return _narrowed(self._pruning_methods[-1], t, default_mask)
+        """Applies the latest method by computing the new partial mask and returning its combination
+        with default_mask."""
+        return _combine_masks(self._pruning_methods[-1], t, default_mask)
 
 
 # ---- methods
 
 def _checked(amount):
-    """An amount: a number of elements or channels (int), or a share of them (float)."""
+    """Returns a valid amount: a number of elements or channels (int) or a fraction (float)."""
     if not isinstance(amount, Real):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     if not (amount >= 0 and (isinstance(amount, Integral) or amount <= 1)):
@@ -179,7 +186,7 @@ def _checked(amount):
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing, and gives a tensor a mask."""
+    """Prunes nothing, but adds the pruning parametrization with a mask of ones."""
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -188,50 +195,50 @@ class Identity(BasePruningMethod):
 
 
 class RandomUnstructured(BasePruningMethod):
-    """Prunes elements at random."""
+    """Prunes unpruned elements of a tensor at random."""
     PRUNING_TYPE = "unstructured"
 
     def __init__(self, amount: Any) -> None:
         self.amount = _checked(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns default_mask without some random elements."""
+        """Returns default_mask with more elements zeroed at random."""
         return _C._prune_mask(t, default_mask, _checked(self.amount), random=True)
 
 
 class L1Unstructured(BasePruningMethod):
-    """Prunes the elements that are nearest to 0."""
+    """Prunes the unpruned elements of a tensor with the lowest L1-norm."""
     PRUNING_TYPE = "unstructured"
 
     def __init__(self, amount: Any) -> None:
         self.amount = _checked(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns default_mask without the elements of least magnitude."""
+        """Returns default_mask with the elements of lowest magnitude zeroed."""
         return _C._prune_mask(t, default_mask, _checked(self.amount))
 
 
 class RandomStructured(BasePruningMethod):
-    """Prunes channels along dim at random."""
+    """Prunes unpruned channels of a tensor along dim at random."""
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: Any, dim: int = -1) -> None:
         self.amount, self.dim = _checked(amount), dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns default_mask without some random channels."""
+        """Returns default_mask with more channels zeroed at random."""
         return _C._prune_mask(t, default_mask, _checked(self.amount), random=True, dim=self.dim)
 
 
 class LnStructured(BasePruningMethod):
-    """Prunes the channels along dim with the least n-norms."""
+    """Prunes the unpruned channels of a tensor along dim with the lowest Ln-norm."""
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
         self.amount, self.n, self.dim = _checked(amount), n, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns default_mask without the channels of least norm."""
+        """Returns default_mask with the channels of lowest norm zeroed."""
         if isinstance(self.n, str) and self.n != "fro":
             raise NotImplementedError(f"the norm {self.n!r} is not implemented in Phlox")
         norm = float(2 if self.n == "fro" else self.n)
@@ -239,7 +246,7 @@ class LnStructured(BasePruningMethod):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes where a mask has 0."""
+    """Prunes the entries of a tensor at zeros of a given mask."""
     PRUNING_TYPE = "global"
 
     def __init__(self, mask: Tensor) -> None:
@@ -256,41 +263,43 @@ class CustomFromMask(BasePruningMethod):
 # ---- functions
 
 def identity(module: Module, name: str) -> Module:
-    """Gives a tensor a mask of ones."""
+    """Applies pruning reparametrization without pruning any elements: adds a mask of ones."""
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: Module, name: str, amount: Any) -> Module:
-    """Prunes a number of elements of a tensor, or a share of them, at random."""
+    """Prunes a tensor by zeroing elements at random. An int amount is a number of elements, a
+    float a fraction."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
 
 def l1_unstructured(module: Module, name: str, amount: Any,
                     importance_scores: Tensor | None = None) -> Module:
-    """Prunes a number of elements of a tensor, or a share of them: those nearest to 0, or those
-    whose scores are."""
+    """Prunes a tensor by zeroing the elements with the lowest L1-norm, or with the lowest
+    importance scores. An int amount is a number of elements, a float a fraction."""
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: Module, name: str, amount: Any, dim: int) -> Module:
-    """Prunes a number of channels of a tensor along dim, or a share of them, at random."""
+    """Prunes a tensor by zeroing channels along dim at random. An int amount is a number of
+    channels, a float a fraction."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
 
 def ln_structured(module: Module, name: str, amount: Any, n: Any, dim: int,
                   importance_scores: Tensor | None = None) -> Module:
-    """Prunes a number of channels of a tensor along dim, or a share of them: those with the least
-    n-norms, of the tensor or of its scores."""
+    """Prunes a tensor by zeroing the channels along dim with the lowest Ln-norm, computed from
+    importance_scores if given. An int amount is a number of channels, a float a fraction."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
 def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
-    """Prunes a tensor where a mask has 0."""
+    """Prunes a tensor by applying a precomputed mask."""
     CustomFromMask.apply(module, name, mask)
     return module
 
@@ -298,11 +307,12 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method: type,
                         importance_scores: dict[tuple[Module, str], Tensor] | None = None,
                         **kwargs: Any) -> None:
-    """Prunes several tensors, each a module and a name, as if they were one.
+    """Globally prunes tensors corresponding to all pairs (module, name) in parameters, as if they
+    were one tensor.
 
     Args:
-        importance_scores: scores of such pairs
-        kwargs: arguments of pruning_method
+        importance_scores (dict): scores of pairs (module, name), the tensor itself by default
+        kwargs: arguments of pruning_method, with an int or float amount of all elements
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
@@ -317,14 +327,15 @@ def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method
     scores = [given.get((module, name), t) for (module, name), t in zip(parameters, tensors)]
     masks = [getattr(module, name + "_mask", torch.ones_like(t)) for (module, name), t in
              zip(parameters, tensors)]
-    mask = _narrowed(method, parameters_to_vector(scores), parameters_to_vector(masks))
+    mask = _combine_masks(method, parameters_to_vector(scores), parameters_to_vector(masks))
     parts = mask.split([t.numel() for t in tensors])
     for (module, name), t, part in zip(parameters, tensors, parts):
         custom_from_mask(module, name, part.view_as(t))
 
 
 def remove(module: Module, name: str) -> Module:
-    """Ends the pruning of a tensor: it is a parameter again, with zeros where it was pruned."""
+    """Removes the pruning reparametrization from a module. The tensor becomes a parameter again and
+    its pruned entries stay zero."""
     for key, hook in _hooks(module, name).items():
         hook.remove(module)
         del module._forward_pre_hooks[key]
@@ -334,7 +345,7 @@ def remove(module: Module, name: str) -> Module:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a tensor of a module, or of one within it, is pruned."""
+    """Returns True if a tensor of a module or of its submodules is pruned."""
     return any(isinstance(hook, BasePruningMethod) for part in module.modules()
                for hook in part._forward_pre_hooks.values())
 
