@@ -68,7 +68,7 @@ BACKENDS := $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(MPILIB)
 
 all: $(O)/libphlox.so $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo mpi python
 # $(call optional,LIBRARY NEEDS): says why a part is left out.
-optional  = $(if $($(1)),,@$(if $(SAN)$(TARGET),:,echo '$@ backend not built: needs $(2)'))
+optional  = $(if $($(1)),,@$(if $(SAN)$(TARGET),:,echo '$@ backend not built: needs $(2) (or disabled)'))
 cuda: $(CUDALIB)
 	$(call optional,CUDALIB,nvcc)
 gloo: $(GLOOLIB)

@@ -198,6 +198,24 @@ static FILE *create(const char *folder, const char *name, const char *include) {
   return to;
 }
 
+// Device kernels of a pointwise op, the complex ones to `complex`.
+static void write_functions(FILE *to, FILE *complex, const og_op *op) {
+  int count;
+  const og_stamp *stamps = og_stamps(&count);
+  fprintf(to, "// %s: %s\n", op->name, op->expr.text);
+  for (int k = 0; k < count; k++)
+    if (og_in_set(op, &stamps[k]))
+      write_function(is_complex(&stamps[k]) ? complex : to, op, &stamps[k]);
+  fprintf(to, "\n");
+}
+
+void og_write_cuda_kernels(FILE *to, const og_op *op) {
+  if (is_pointwise(op)) write_functions(to, to, op);
+  if (!is_fold(op)) return;
+  write_fold(to, op, false);
+  write_fold(to, op, true);
+}
+
 void og_write_cuda(const char *folder) {
   FILE *modules[MODULES], *rows = create(folder, "kernels_cuda_rows.c", "cuda/host/ops/kernel.h");
   FILE *structs = create(folder, "cuda_args.h", "cuda/params.h");
@@ -205,8 +223,6 @@ void og_write_cuda(const char *folder) {
   FILE *complex = create(folder, "kernels_cuda_complex.cu", "cuda/kernels/complex.cuh");
   for (int m = 0; m < MODULES; m++)
     modules[m] = create(folder, og_format("kernels_cuda_%d.cu", m), "cuda/kernels/loop.cuh");
-  int count;
-  const og_stamp *stamps = og_stamps(&count);
   fprintf(structs, "#pragma once\n\n");
   fprintf(rows, "#include \"cuda_args.h\"\n\n");
   for (int i = 0; i < og.count; i++) {
@@ -215,11 +231,7 @@ void og_write_cuda(const char *folder) {
     og_write_launch(rows, op);
     if (is_pointwise(op)) {
       int m = og_shard(op, MODULES);
-      fprintf(modules[m], "// %s: %s\n", op->name, op->expr.text);
-      for (int k = 0; k < count; k++)
-        if (og_in_set(op, &stamps[k]))
-          write_function(is_complex(&stamps[k]) ? complex : modules[m], op, &stamps[k]);
-      fprintf(modules[m], "\n");
+      write_functions(modules[m], complex, op);
       write_pointwise_row(rows, op, m);
     } else if (is_fold(op)) {
       write_fold(folds, op, false);

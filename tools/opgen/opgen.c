@@ -385,9 +385,13 @@ static void write_texts(const char *folder) {
 static const struct {
   const char *title;
   writer write;
-} parts[] = {{"phlox/ops/%s.h", og_write_prototypes},  {"ops_N.c", write_code},
-             {"kernels_cpu_N.c", og_write_kernel},     {"cuda_args.h", og_write_launch_struct},
-             {"kernels_cuda_rows.c", og_write_launch}, {"ops.md", og_write_page},
+} parts[] = {{"phlox/ops/%s.h", og_write_prototypes},
+             {"ops_N.c", write_code},
+             {"kernels_cpu_N.c", og_write_kernel},
+             {"cuda_args.h", og_write_launch_struct},
+             {"kernels_cuda_N.cu", og_write_cuda_kernels},
+             {"kernels_cuda_rows.c", og_write_launch},
+             {"ops.md", og_write_page},
              {"samples.inc", og_write_samples}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
@@ -410,8 +414,14 @@ static void show(const char *name) {
     exit(1);
   }
   for (int i = 0; i < PARTS; i++) {
-    if (*parts[i].title) printf("---- %s\n", og_format(parts[i].title, og_stem(op->location.file)));
-    parts[i].write(stdout, op);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *part = open_memstream(&text, &length);
+    if (!part) fail("memory");
+    parts[i].write(part, op);
+    fclose(part);
+    if (length) printf("---- %s\n%s", og_format(parts[i].title, og_stem(op->location.file)), text);
+    free(text);
   }
 }
 

@@ -405,6 +405,7 @@ const char *og_example(const og_op *op);               // a call in C
 
 // ---- cuda.c
 void og_write_cuda(const char *folder);
+void og_write_cuda_kernels(FILE *to, const og_op *op);  // of one op, for `make show`
 
 // ---- dtypes.c
 // An element type of kernels: the suffix of names; the storage type on CUDA and the CPU; the

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measured costs of jobs, in a hash table by op and size class.
 #include "cpu/threads/cost.h"
 
 // Each factor of 4 in job size is a separate class, since the data come from another cache level.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pending uses of an allocation.
+// Recorded uses of an allocation.
 //
 // Work on a device allocation's own stream is not recorded: stream order suffices. Other uses are
 // recorded with their sequence number, one entry per stream (and per direction in CPU memory). Once
