@@ -10,7 +10,7 @@ O        ?= build$(SAN:%=-%)$(TARGET:%=-%)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-VERSION  := 0.10.0
+VERSION  := 0.11.0
 
 # Programs that run during the build are compiled for the host.
 HOSTCC   ?= $(if $(TARGET),cc,$(CC))

@@ -56,11 +56,11 @@ add_executable(hello hello.c)
 target_link_libraries(hello phlox::phlox)
 END
   }
-  for version in 10.0 1 0.9 0.10.99; do
+  for version in 10.0 1 0.10 0.11.99; do
     lists "$version"
     ! cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null 2>&1 || { echo "version $version was found"; exit 1; }
   done
-  for version in '' 0 0.10 0.10.0; do
+  for version in '' 0 0.11 0.11.0; do
     lists "$version"
     cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null
   done
