@@ -271,14 +271,14 @@ PX_TEST(unsupported_attention_is_refused_before_cudnn_calls) {
   c.dropout_p = 0.1;
   CHECK(strstr(b->attention_refusal(0, &c), "dropout"));
   c.key = &other;
-  CHECK(strstr(b->attention_refusal(0, &c), "one dtype"));
+  CHECK(strstr(b->attention_refusal(0, &c), "the same dtype"));
   for (int i = 0; i < 3; i++) {
     t.sizes = (const int64_t *[]){odd, wide, none}[i];
-    CHECK(strstr(b->attention_refusal(0, &c), i < 2 ? "multiples of 8, to 256" : "elements"));
+    CHECK(strstr(b->attention_refusal(0, &c), i < 2 ? "multiples of 8, up to 256" : "elements"));
   }
   t.dtype = PX_FLOAT64;
   CHECK(strstr(b->attention_refusal(0, &c), "float16, bfloat16 and float32"));
   t.dtype = PX_FLOAT16;
   px_setting_set(PX_SETTING_CUDNN_ENABLED, false);
-  CHECK(strstr(b->attention_refusal(0, &c), "turned off"));
+  CHECK(strstr(b->attention_refusal(0, &c), "disabled"));
 }
