@@ -124,17 +124,18 @@ VECTOR   := -O2 $(call accepted,-ftree-vectorize -fvect-cost-model=dynamic -finl
 VECTORS  := $(VECTOR) $(ALIGN) $(call accepted,-fpeel-loops)
 # $(call kernel_speed,VARIANT): by the folder of the source. Beside v3, base serves old processors: only products and convolutions are fast.
 folder    = $(firstword $(subst /, ,$*))
-kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter conv gemm,$(folder)),$(VECTORS),-Os),$(if $(filter conv convert fft random,$(folder)),$(VECTORS),$(FAST))))
+kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter conv gemm,$(folder)),$(VECTORS),-Os),$(if $(filter conv pairs fft random,$(folder)),$(VECTORS),$(FAST))))
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $$(call kernel_speed,$(1)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/$(1)/kernels_cpu_%.o: $(O)/gen/kernels_cpu_%.c
-	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $(if $(SAN),,$(3)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $(if $(SAN),,$$(if $$(filter optim,$$*),$(4),$(3))) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/cpu_$(1).o: $(KERNELS:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
 	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && $(OBJCOPY) --keep-global-symbol=px__cpu_table_$(1) $$@
 endef
-$(eval $(call variant,base,,$(if $(filter v3,$(VARIANTS)),-Os,$(VECTOR))))
-$(eval $(call variant,v3,-march=x86-64-v3,$(VECTOR)))
+# Optimiser steps take up to three times as long without -O3's loops for each condition.
+$(eval $(call variant,base,,$(if $(filter v3,$(VARIANTS)),-Os,$(VECTOR)),$(if $(filter v3,$(VARIANTS)),-Os,$(FAST))))
+$(eval $(call variant,v3,-march=x86-64-v3,$(VECTOR),$(FAST)))
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(KFLAGS) -MMD -MP -c -o $@ $<
 
@@ -259,7 +260,7 @@ docs: $(GEN)
 check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@O=$(O) tools/check/all.sh
 lint: $(GENHEAD)
-	@$(MAKE) --no-print-directory compile_commands.json && tools/lint.sh $(O)
+	@tools/lint.sh $(O) $(PYINC) $(TOOLKIT)
 compile_commands.json: Makefile
 	@$(MAKE) --no-print-directory -Bn V=1 all | tools/compile_commands.sh "$(CURDIR)" >$@.new && mv $@.new $@
 show: $(O)/opgen

@@ -4,7 +4,7 @@
 # or empty) in the environment.
 set -eu
 cd "$(dirname "$0")/.."
-libraries=${DESTDIR:-}$LIBDIR headers=${DESTDIR:-}$PREFIX/include/phlox library=$1
+libraries=${DESTDIR:-}$LIBDIR headers=$(realpath -m "${DESTDIR:-}$PREFIX/include/phlox") library=$1
 shift
 strip=${STRIP:+-s --strip-program=$STRIP}
 install -d "$libraries/pkgconfig" "$libraries/cmake/phlox" "$headers/ops"

@@ -117,7 +117,7 @@ unsigned og_dtype_mask(const og_op *op) {
   return mask;
 }
 
-// ---- conversions: PAIR of backends/cpu/convert/convert_pairs.c for each pair of dtypes, and their
+// ---- conversions: PAIR of backends/cpu/pairs/convert_pairs.c for each pair of dtypes, and their
 // table. Equal dtypes are copied, except bool: any nonzero byte becomes 1.
 
 static bool is_pair(int a, int b) { return a != b || a == PX_BOOL; }
