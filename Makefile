@@ -124,7 +124,7 @@ VECTOR   := -O2 $(call accepted,-ftree-vectorize -fvect-cost-model=dynamic -finl
 VECTORS  := $(VECTOR) $(ALIGN) $(call accepted,-fpeel-loops)
 # $(call kernel_speed,VARIANT): by the folder of the source. Beside v3, base serves old processors: only products and convolutions are fast.
 folder    = $(firstword $(subst /, ,$*))
-kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter conv gemm,$(folder)),$(VECTORS),-Os),$(if $(filter conv pairs fft random,$(folder)),$(VECTORS),$(FAST))))
+kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter conv gemm,$(folder)),$(VECTORS),-Os),$(if $(filter conv pairs fft random group,$(folder)),$(VECTORS),$(FAST))))
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $$(call kernel_speed,$(1)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<

@@ -19,7 +19,7 @@ typedef struct group_task {
   bool wide;
 } group_task;
 
-#define BOTH "cpu/nn/group_norm_rows.h"
+#define BOTH "cpu/group/group_norm_rows.h"
 #include "cpu/vector/for_f32_f64.h"
 
 static void group_run(void *ctx, int64_t begin, int64_t end) {

@@ -13,15 +13,15 @@
 #define T int16_t
 #define L (PX_SIMD_BYTES / 2)
 #define NAME(x) x##_i16
-#include "cpu/gemm/gemm_integer.h"
+#include "cpu/integer/gemm_integer.h"
 #define T int32_t
 #define L (PX_SIMD_BYTES / 4)
 #define NAME(x) x##_i32
-#include "cpu/gemm/gemm_integer.h"
+#include "cpu/integer/gemm_integer.h"
 #define T int64_t
 #define L (PX_SIMD_BYTES / 8)
 #define NAME(x) x##_i64
-#include "cpu/gemm/gemm_integer.h"
+#include "cpu/integer/gemm_integer.h"
 PX__TILES(i16, PX__TILE_ROWS, int16_t, PX_SIMD_BYTES / 2, NULL)
 PX__TILES(i32, PX__TILE_ROWS, int32_t, PX_SIMD_BYTES / 4, NULL)
 PX__TILES(i64, PX__TILE_ROWS, int64_t, PX_SIMD_BYTES / 8, NULL)
@@ -32,15 +32,15 @@ PX__TILES(i64, PX__TILE_ROWS, int64_t, PX_SIMD_BYTES / 8, NULL)
 #define T int16_t
 #define L (64 / 2)
 #define NAME(x) x##_i16_512
-#include "cpu/gemm/gemm_integer.h"
+#include "cpu/integer/gemm_integer.h"
 #define T int32_t
 #define L (64 / 4)
 #define NAME(x) x##_i32_512
-#include "cpu/gemm/gemm_integer.h"
+#include "cpu/integer/gemm_integer.h"
 #define T int64_t
 #define L (64 / 8)
 #define NAME(x) x##_i64_512
-#include "cpu/gemm/gemm_integer.h"
+#include "cpu/integer/gemm_integer.h"
 PX__TILES(i16_512, PX__TILE_ROWS, int16_t, 64 / 2, NULL)
 PX__TILES(i32_512, PX__TILE_ROWS, int32_t, 64 / 4, NULL)
 PX__TILES(i64_512, PX__TILE_ROWS, int64_t, 64 / 8, NULL)
