@@ -111,22 +111,21 @@ static px_status copy_as(px_tensor **out, px_tensor *grad, const px_tensor *leaf
   return PX_OK;
 }
 
-static px_status first(px_tensor **slot, px_tensor *leaf, px_tensor *grad) {
+static px_status first(px_tensor **out, px_tensor *leaf, px_tensor *grad) {
   // An unshared gradient is moved into .grad without a copy.
   bool lazy = px_tensor_marks(grad) & (PX_MARK_CONJ | PX_MARK_NEG);
   if (!px_grad_enabled() && !lazy && px__unseen(grad) && same_layout(grad, leaf))
-    return px_tensor_detach(slot, grad);
-  return copy_as(slot, grad, leaf);
+    return px_tensor_detach(out, grad);
+  return copy_as(out, grad, leaf);
 }
 
 static px_status accumulate(px_tensor *leaf, px_tensor *grad) {
   px__grad_state *state = px__grad_state_of(leaf);
-  if (!state->grad) return first(&state->grad, leaf, grad);
-  if (!px_grad_enabled()) return px_add_(state->grad, grad, px_int(1));
+  PX_SCOPED(px_tensor) before = px__grad_of(state);
   px_tensor *sum = NULL;
-  PX_TRY(px_add(&sum, state->grad, grad, px_int(1)));
-  px_release(state->grad);
-  state->grad = sum;
+  if (before && !px_grad_enabled()) return px_add_(before, grad, px_int(1));
+  PX_TRY(before ? px_add(&sum, before, grad, px_int(1)) : first(&sum, leaf, grad));
+  px__grad_replace(state, sum);
   return PX_OK;
 }
 

@@ -102,12 +102,12 @@ typedef struct px__grad_state {
   px_object head;
   px_node *fn;  // owned; NULL: a leaf
   int32_t nr;
-  uint8_t lock;              // guards `accumulator`
+  uint8_t lock;              // guards `fn`, `nr`, `accumulator` and `grad`
   uint8_t level;             // leaf: vmap level at which requires_grad was set
   bool hidden;               // leaf: it is a variable of forward mode
   px_node *accumulator;      // weak
   px_tensor *grad;           // of a leaf; owned
-  px__box *box;              // of a non-leaf that retains its gradient; owned
+  px__box *box;              // of a non-leaf that retains its gradient; owned, set once
   px__gradient_hooks hooks;  // all hooks registered through this tensor
   px__gradient_hooks accumulated;
 } px__grad_state;
@@ -191,6 +191,9 @@ static inline bool px__unseen(const px_tensor *t) {
   int owners = base && px_refs(base) == 1 ? 2 : 1;
   return px_refs(t) == 1 && px_refs(px_tensor_storage(t)) == owners;
 }
+// Returns the gradient as a new reference, or NULL.
+px_tensor *px__grad_of(px__grad_state *state);
+void px__grad_replace(px__grad_state *state, px_tensor *grad_take);
 // Makes t the nr-th result of a node and retains the node.
 __attribute__((warn_unused_result)) px_status px__set_history(px_tensor *t, px_node *node, int nr);
 // Returns the edge for t's gradient: its node, or the accumulator of a leaf. The node is NULL if t

@@ -203,9 +203,44 @@ void px__print_history(const px_tensor *self, char *text, size_t size) {
 
 // ---- grad
 
+// Returns the place of the gradient and locks it.
+static px_tensor **lock_grad(px__grad_state *state, uint8_t **lock) {
+  px__box *box = __atomic_load_n(&state->box, __ATOMIC_ACQUIRE);
+  *lock = box ? &box->lock : &state->lock;
+  px__spin_lock(*lock);
+  return box ? &box->grad : &state->grad;
+}
+
 px_tensor *px_tensor_grad(const px_tensor *self) {
-  const px__grad_state *state = px__grad_state_of(self);
-  return !state ? NULL : state->box ? state->box->grad : state->grad;
+  px__grad_state *state = px__grad_state_of(self);
+  if (!state) return NULL;
+  uint8_t *lock;
+  px_tensor *grad = *lock_grad(state, &lock);
+  px__spin_unlock(lock);
+  return grad;
+}
+
+px_tensor *px__grad_of(px__grad_state *state) {
+  uint8_t *lock;
+  px_tensor *grad = px_retain(*lock_grad(state, &lock));
+  px__spin_unlock(lock);
+  return grad;
+}
+
+void px__grad_replace(px__grad_state *state, px_tensor *grad_take) {
+  uint8_t *lock;
+  px_tensor **place = lock_grad(state, &lock), *before = *place;
+  *place = grad_take;
+  px__spin_unlock(lock);
+  px_release(before);
+}
+
+px_status px_tensor_get_grad(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  px__grad_state *state = px__grad_state_of(self);
+  *out = state ? px__grad_of(state) : NULL;
+  return PX_OK;
 }
 
 const char *px__size_text(const px_tensor *t, char text[PX__SIZE_TEXT]) {
@@ -257,9 +292,6 @@ px_status px_tensor_set_grad(px_tensor *self, px_tensor *grad) {
   if (!grad && !state) return PX_OK;
   if (grad) PX_TRY(check_grad(self, grad));
   PX_TRY(px__grad_state_make(&state, self));
-  px_tensor **slot = state->box ? &state->box->grad : &state->grad;
-  px_tensor *before = *slot;
-  *slot = px_retain(grad);
-  px_release(before);
+  px__grad_replace(state, px_retain(grad));
   return PX_OK;
 }
