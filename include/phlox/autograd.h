@@ -58,7 +58,10 @@ PX_CALL px_tensor_retain_grad(px_tensor *self);
 PX_API bool px_tensor_retains_grad(const px_tensor *self);
 // Returns the node that made self, borrowed, or NULL for a leaf. Brings the history of a view up to
 // date first. px_tensor_output_nr returns the index of self among the node's results.
+// px_tensor_get_grad_fn returns a new reference, for programs whose threads may change self in
+// place.
 PX_CALL px_tensor_grad_fn(px_node **out, px_tensor *self);
+PX_CALL px_tensor_get_grad_fn(px_node **out, px_tensor *self);
 PX_API int px_tensor_output_nr(const px_tensor *self);
 // Removes the history of self, in place.
 PX_CALL px_tensor_detach_inplace(px_tensor *self);

@@ -72,6 +72,9 @@ typedef struct px__thread_slot {
 void px__thread_slot_add(px__thread_slot **list, px__thread_slot *slot);
 void *px__thread_slot_take(px__thread_slot **list, size_t bytes);
 void px__thread_slot_release(px__thread_slot *slot);
+// A memory barrier of all threads of the process; a delay where the system refuses it.
+bool px__process_barrier_available(void);
+void px__process_barrier(void);
 // Saves the thread's error during cleanup that may set another one.
 typedef struct px__error_guard {
   bool held;

@@ -40,12 +40,10 @@ static px_status visit(walk *w, px_node *node) {
   return PX_OK;
 }
 
-static px_status walk_from(walk *w, px_tensor *const *outputs, int count) {
-  for (int i = 0; i < count; i++) {
-    px_node *node;
-    PX_TRY(px_tensor_grad_fn(&node, outputs[i]));
-    PX_TRY(visit(w, node));
-  }
+static px_status walk_from(walk *w, px_tensor *output) {
+  PX_SCOPED(px_node) start = NULL;  // it keeps all nodes
+  PX_TRY(px_tensor_get_grad_fn(&start, output));
+  PX_TRY(visit(w, start));
   while (w->pending) {
     px_node *node = w->stack[--w->pending];
     int nr;
@@ -64,7 +62,7 @@ static bool among(px_tensor *tensor, px_tensor *const *tensors, int count) {
 px_status px__find_unused(px_reducer *self, px_tensor *const *outputs, int count) {
   walk w = {0};
   px_status status = grow(&w);
-  if (status == PX_OK) status = walk_from(&w, outputs, count);
+  for (int i = 0; i < count && status == PX_OK; i++) status = walk_from(&w, outputs[i]);
   bool any = false;
   for (int i = 0; i < self->count && status == PX_OK; i++) {
     px__variable *v = &self->variables[i];

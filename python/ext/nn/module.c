@@ -691,9 +691,9 @@ static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
 
 // Old documents assign nn.Parameter(t).cuda(0), which is not a parameter: warns once per class.
 static int warn_moved_parameter(PyObject *self, const char *name, PyObject *value) {
-  px_node *node = NULL;
+  PX_SCOPED(px_node) node = NULL;
   if (!ext_is_tensor(value) || px_tensor_is_leaf(ext_tensor(value))) return 0;
-  EXT_TRY_INT(px_tensor_grad_fn(&node, ext_tensor(value)));
+  EXT_TRY_INT(px_tensor_get_grad_fn(&node, ext_tensor(value)));
   int nr;
   px_node *leaf = node && px_node_edge_count(node) == 1 ? px_node_edge(node, 0, &nr) : NULL;
   px_tensor *variable = leaf ? px_node_variable(leaf) : NULL;

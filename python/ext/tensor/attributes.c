@@ -87,8 +87,8 @@ EXT_SETTER(tensor_base, _grad) { return tensor_base_assign_grad(self, value, unu
 
 EXT_GETTER(tensor_base, grad_fn, "Node | None",
            "The autograd node that created the tensor, or None.") {
-  px_node *node = NULL;
-  EXT_TRY(px_tensor_grad_fn(&node, T(self)));
+  PX_SCOPED(px_node) node = NULL;
+  EXT_TRY(px_tensor_get_grad_fn(&node, T(self)));
   return ext_node(node);
 }
 EXT_GETTER_AND_SETTER(tensor_base, requires_grad, "bool",
@@ -125,7 +125,7 @@ EXT_SETTER(tensor_base, data) {
     EXT_FAIL_INT(
         PyExc_RuntimeError,
         "data set to a tensor that requires gradients must be floating point or complex dtype");
-  return ext_zero(px_tensor_set_data(T(self), data));
+  return ext_zero(EXT_NOGIL(px_tensor_set_data(T(self), data)));
 }
 
 // ---- transposes

@@ -12,8 +12,13 @@
 #include "phlox/extend.h"
 
 #include <pthread.h>
-
 #include <string.h>
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#define PX__ONE_THREAD __libc_single_threaded  // the process has one thread, by the C library
+#else
+#define PX__ONE_THREAD false
+#endif
 
 enum { PX__MAX_PARAMS_OF_OP = 16 };
 
@@ -76,9 +81,9 @@ struct px_node {
   const char *name;  // never freed: profiler reports use it after the node's destruction
   px__edge *edges;
   px__meta *results;
-  px_stream *stream;  // of the forward op; NULL on the CPU
-  px_node *next;      // in the destruction queue
-  px__gradient_hooks *hooks;
+  px_stream *stream;          // of the forward op; NULL on the CPU
+  px_node *next;              // in the destruction queue
+  px__gradient_hooks *hooks;  // atomic, set once
   const char *file;  // call site of the forward op, for device work and anomaly mode; or NULL
   uint64_t sequence;
   uint64_t claim;  // atomic hint of the engine: task number and entry index
@@ -102,7 +107,7 @@ typedef struct px__grad_state {
   px_object head;
   px_node *fn;  // owned; NULL: a leaf
   int32_t nr;
-  uint8_t lock;              // guards `fn`, `nr`, `accumulator` and `grad`
+  uint8_t lock;              // guards the fields from `fn` to `grad`
   uint8_t level;             // leaf: vmap level at which requires_grad was set
   bool hidden;               // leaf: it is a variable of forward mode
   px_node *accumulator;      // weak
@@ -112,16 +117,37 @@ typedef struct px__grad_state {
   px__gradient_hooks accumulated;
 } px__grad_state;
 
-// Outermost vmap level at which t's history began; 0: outside of vmap.
-static inline int px__history_level(const px_tensor *t) {
-  const px__grad_state *state = px_tensor_slot(t);
-  return !state ? 0 : state->fn ? state->fn->level : state->level;
+// Does nothing while the process has one thread.
+static inline void px__spin_lock(uint8_t *lock) {
+  if (PX__ONE_THREAD) return;
+  while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {
+  }
 }
+static inline void px__spin_unlock(uint8_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+
+// What a tensor's state says of its history, read at once.
+typedef struct px__history {
+  bool recorded;  // a node made the tensor
+  bool dual, forward_only;
+  uint8_t level;  // outermost vmap level at which it began
+} px__history;
+static inline px__history px__history_of(const px_tensor *t) {
+  px__grad_state *state = px_tensor_slot(t);
+  if (!state) return (px__history){0};
+  px__spin_lock(&state->lock);
+  const px_node *fn = state->fn;
+  px__history history = {fn, fn && fn->dual, fn ? fn->forward_only : state->hidden,
+                         fn ? fn->level : state->level};
+  px__spin_unlock(&state->lock);
+  return history;
+}
+
+// Outermost vmap level at which t's history began; 0: outside of vmap.
+static inline int px__history_level(const px_tensor *t) { return px__history_of(t).level; }
 
 // True if t has history for forward mode only. Reverse mode ignores it.
 static inline bool px__is_forward_only(const px_tensor *t) {
-  const px__grad_state *state = px_tensor_slot(t);
-  return state && (state->fn ? state->fn->forward_only : state->hidden);
+  return px__history_of(t).forward_only;
 }
 
 // ---- pool.c: zeroed memory for nodes and gradient states, from per-thread free lists
@@ -129,11 +155,6 @@ __attribute__((warn_unused_result)) px_status px__pool_get(void **out, size_t by
 void px__pool_put(void *memory, size_t bytes);
 
 // ---- node.c
-static inline void px__spin_lock(uint8_t *lock) {
-  while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {
-  }
-}
-static inline void px__spin_unlock(uint8_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
 // Creates a node. `body` is the size of its struct, which begins with px_node, and of its trailing
 // arrays. `results` define the metadata. The device is that of the first result on an accelerator.
 __attribute__((warn_unused_result)) px_status px__node_new(px_node **out, const px__kind *kind,
@@ -175,8 +196,7 @@ static inline bool px__has_history(const px_tensor *t) {
   return (marks & PX_MARK_NEEDS_GRAD) || ((marks & PX_MARK_VIEW) && px__view_stale(t));
 }
 static inline bool px__is_origin(const px_tensor *t) {  // a leaf of either mode
-  const px__grad_state *state = px_tensor_slot(t);
-  return !(state && state->fn) && px_tensor_is_leaf(t);
+  return !px__history_of(t).recorded && px_tensor_is_leaf(t);
 }
 enum { PX__SIZE_TEXT = 512 };
 // Formats sizes as "[2, 3]" for error texts.
@@ -191,6 +211,8 @@ static inline bool px__unseen(const px_tensor *t) {
   int owners = base && px_refs(base) == 1 ? 2 : 1;
   return px_refs(t) == 1 && px_refs(px_tensor_storage(t)) == owners;
 }
+// Returns the node that made the tensor as a new reference, or NULL.
+px_node *px__node_of(px__grad_state *state, int32_t *nr);
 // Returns the gradient as a new reference, or NULL.
 px_tensor *px__grad_of(px__grad_state *state);
 void px__grad_replace(px__grad_state *state, px_tensor *grad_take);
@@ -206,10 +228,13 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
 // ---- hooks.c
 uint64_t px__node_next(void);  // sequence number of the next node
 void px__hooks_clear(px__gradient_hooks *hooks);
-// Returns the i-th hook owned only by the lists of self and of the node that produced it.
-bool px__hooks_at(const px__grad_state *self, int i, px_context *out);
+// Returns the i-th hook owned only by the lists of self and of `node`, the node that produced it.
+bool px__hooks_at(const px__grad_state *self, const px_node *node, int i, px_context *out);
 // Called when the tensor is destroyed: releases the retained gradient and stores no other.
 void px__box_close(px__box *box);
+static inline bool px__has_hooks(const px_node *node) {
+  return __atomic_load_n(&node->hooks, __ATOMIC_RELAXED) != NULL;
+}
 // Runs the tensor hooks of a node on the gradients of its results. Hooks may replace them.
 __attribute__((warn_unused_result)) px_status px__hooks_run(px_node *node, px_tensor **grads);
 __attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tensor *leaf);
@@ -220,8 +245,9 @@ typedef struct px__node_grads {
 } px__node_grads;
 __attribute__((warn_unused_result)) px_status px__hooks_run_node(px_node *node, bool after,
                                                                  const px__node_grads *grads);
-// Moves the retain_grad hook of t to its current node.
-__attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from);
+// Moves the retain_grad hook of t between nodes. Either may be NULL.
+__attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from,
+                                                                      px_node *to, int nr);
 
 // ---- packed.c: saved tensor hooks (pack and unpack)
 typedef struct px__packed px__packed;

@@ -56,6 +56,11 @@ void px__hooks_clear(px__gradient_hooks *hooks) {
   px_free(all.items);
 }
 
+// Caller holds the lock; may_have_hooks reads without it.
+static void set_count(px__gradient_hooks *hooks, int count) {
+  __atomic_store_n(&hooks->count, count, __ATOMIC_RELAXED);
+}
+
 static px_status grow(px__gradient_hooks *hooks) {
   if (hooks->count < hooks->capacity) return PX_OK;
   int capacity = hooks->capacity ? hooks->capacity * 2 : 4;
@@ -68,7 +73,8 @@ static px_status append(px__gradient_hooks *hooks, px_hook *hook) {
   lock();
   px_status status = grow(hooks);
   if (status == PX_OK) {
-    hooks->items[hooks->count++] = px_retain(hook);
+    hooks->items[hooks->count] = px_retain(hook);
+    set_count(hooks, hooks->count + 1);
     *list_slot(hook, NULL) = hooks;
     hook->users++;
   }
@@ -81,17 +87,26 @@ static px_status append(px__gradient_hooks *hooks, px_hook *hook) {
 static bool remove_from(px__gradient_hooks *hooks, px_hook *hook) {
   for (int i = 0; hooks && i < hooks->count; i++) {
     if (hooks->items[i] != hook) continue;
-    memmove(hooks->items + i, hooks->items + i + 1,
-            (size_t)(--hooks->count - i) * sizeof(px_hook *));
+    set_count(hooks, hooks->count - 1);
+    memmove(hooks->items + i, hooks->items + i + 1, (size_t)(hooks->count - i) * sizeof(px_hook *));
     *list_slot(hook, hooks) = NULL;
     return true;
   }
   return false;
 }
 
+static px__gradient_hooks *hooks_of(const px_node *node) {
+  return __atomic_load_n(&node->hooks, __ATOMIC_ACQUIRE);
+}
+
 static px_status append_to_node(px_node *node, px_hook *hook) {
-  if (!node->hooks) PX_TRY(px_alloc((void **)&node->hooks, sizeof *node->hooks));
-  return append(node->hooks, hook);
+  px__gradient_hooks *made = NULL, *other = NULL;
+  if (hooks_of(node)) return append(hooks_of(node), hook);
+  PX_TRY(px_alloc((void **)&made, sizeof *made));
+  bool first = __atomic_compare_exchange_n(&node->hooks, &other, made, false, __ATOMIC_ACQ_REL,
+                                           __ATOMIC_ACQUIRE);
+  if (!first) px_free(made);  // another thread added a list
+  return append(hooks_of(node), hook);
 }
 
 // Creates a hook with the caller as its first user.
@@ -106,7 +121,8 @@ static px_status hook_new(px_hook **out) {
 void px_hook_remove(px_hook *hook) {
   if (!hook) return;
   lock();
-  hook->removed = true;  // a call already holding it does nothing
+  // A call already holding it does nothing.
+  __atomic_store_n(&hook->removed, true, __ATOMIC_RELAXED);
   int count = remove_from(hook->lists[0], hook);
   count += remove_from(hook->lists[1], hook);
   unlock();
@@ -120,14 +136,13 @@ px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad,
   PX_CHECK(on_grad, PX_TYPE, "expected a hook function, got NULL");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
-  px_node *fn;
-  PX_TRY(px_tensor_grad_fn(&fn, self));
   px__grad_state *state;
+  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
   PX_TRY(px__grad_state_make(&state, self));
   USED *hook = NULL;
   PX_TRY(hook_new(&hook));
+  PX_SCOPED(px_node) fn = px__node_of(state, &hook->nr);
   hook->on_grad = on_grad;
-  hook->nr = state->nr;
   hook->context = context;
   if (fn) PX_TRY(append_to_node(fn, hook));
   px_status status = append(&state->hooks, hook);
@@ -183,8 +198,9 @@ px_status px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hoo
 void *px_node_user(const px_node *self) {
   void *note = NULL;
   lock();
-  for (int i = 0; self->hooks && i < self->hooks->count && !note; i++) {
-    const px_hook *hook = self->hooks->items[i];
+  const px__gradient_hooks *hooks = hooks_of(self);
+  for (int i = 0; hooks && i < hooks->count && !note; i++) {
+    const px_hook *hook = hooks->items[i];
     if (!hook->on_grad && !hook->on_node && !hook->box) note = hook->context;
   }
   unlock();
@@ -208,39 +224,47 @@ static px_hook *find(const px__gradient_hooks *hooks, int64_t id) {
   return NULL;
 }
 
-px_hook *px_tensor_hook(const px_tensor *self, int64_t id) {
+// Returns a new reference, or NULL.
+static px_hook *take_hook(const px_tensor *self, int64_t id) {
   px__grad_state *state = px__grad_state_of(self);
   if (!state) return NULL;
   lock();
   px_hook *hook = find(&state->hooks, id);
   if (!hook) hook = find(&state->accumulated, id);
+  px_retain(hook);
   unlock();
   return hook;
 }
 
+px_hook *px_tensor_hook(const px_tensor *self, int64_t id) {
+  PX_SCOPED(px_hook) hook = take_hook(self, id);
+  return hook;
+}
+
 void px_tensor_remove_hook(px_tensor *self, int64_t id) {
-  px_hook_remove(px_tensor_hook(self, id));
+  PX_SCOPED(px_hook) hook = take_hook(self, id);
+  px_hook_remove(hook);
 }
 
 // ---- hooks owned by a tensor alone
 
-static bool is_own(const px_hook *hook, const px__grad_state *state) {
+static bool is_own(const px_hook *hook, const px__grad_state *state, const px_node *node) {
   for (int i = 0; i < 2; i++) {
     const px__gradient_hooks *list = hook->lists[i];
     bool own = list == &state->hooks || list == &state->accumulated;
-    if (list && !own && !(state->fn && list == state->fn->hooks)) return false;
+    if (list && !own && !(node && list == hooks_of(node))) return false;
   }
   return true;
 }
 
-bool px__hooks_at(const px__grad_state *state, int i, px_context *out) {
+bool px__hooks_at(const px__grad_state *state, const px_node *node, int i, px_context *out) {
   const px__gradient_hooks *lists[] = {&state->hooks, &state->accumulated};
   bool found = false;
   lock();
   for (int k = 0; k < 2 && !found; k++) {
     for (int at = 0; at < lists[k]->count && !found; at++) {
       const px_hook *hook = lists[k]->items[at];
-      if (!hook->context || !is_own(hook, state) || i-- > 0) continue;
+      if (!hook->context || !is_own(hook, state, node) || i-- > 0) continue;
       *out = (px_context){hook->context, hook->release, hook->id};
       found = true;
     }
@@ -251,43 +275,50 @@ bool px__hooks_at(const px__grad_state *state, int i, px_context *out) {
 
 // ---- retain_grad
 
+// Adds a hook of a node that stores the gradient of its nr-th result.
+static px_status append_box(px_node *node, px__box *box, int nr) {
+  USED *hook = NULL;
+  PX_TRY(hook_new(&hook));
+  hook->box = px_retain(box);
+  hook->nr = nr;
+  return append_to_node(node, hook);
+}
+
 px_status px_tensor_retain_grad(px_tensor *self) {
   PX_GIVEN(self);
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "can't retain_grad on Tensor that has requires_grad=False");
-  px_node *fn;
-  PX_TRY(px_tensor_grad_fn(&fn, self));
+  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
   px__grad_state *state = px__grad_state_of(self);
-  if (!fn || state->box) return PX_OK;
-  PX_SCOPED(px__box) box = NULL;
+  int32_t nr = 0;
+  PX_SCOPED(px_node) node = px__node_of(state, &nr);
+  if (!node || px_tensor_retains_grad(self)) return PX_OK;
+  px__box *box = NULL, *other = NULL;
   PX_TRY(px_alloc((void **)&box, sizeof *box));
   px_object_init(box, &box_class);
-  USED *hook = NULL;
-  PX_TRY(hook_new(&hook));
-  hook->box = px_retain(box);
-  hook->nr = state->nr;
-  PX_TRY(append_to_node(fn, hook));
-  state->box = PX_MOVE(box);
-  return PX_OK;
+  px_status status = append_box(node, box, nr);
+  bool set = status == PX_OK && __atomic_compare_exchange_n(&state->box, &other, box, false,
+                                                            __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  if (!set) px__box_close(box), px_release(box);
+  return status;
 }
 
 bool px_tensor_retains_grad(const px_tensor *self) {
   const px__grad_state *state = px__grad_state_of(self);
-  return state && state->box;
+  return state && __atomic_load_n(&state->box, __ATOMIC_ACQUIRE);
 }
 
-px_status px__hooks_move_retained(px_tensor *t, px_node *from) {
-  px__grad_state *state = px__grad_state_of(t);
-  if (!from || !from->hooks || from == state->fn) return PX_OK;
+px_status px__hooks_move_retained(px_tensor *t, px_node *from, px_node *to, int nr) {
+  px__box *box = px__grad_state_of(t)->box;
+  px__gradient_hooks *hooks = from ? hooks_of(from) : NULL;
+  if (!hooks || from == to) return PX_OK;
   USED *hook = NULL;
   lock();
-  for (int i = 0; i < from->hooks->count && !hook; i++)
-    if (from->hooks->items[i]->box == state->box) hook = from->hooks->items[i];
-  if (hook) remove_from(from->hooks, hook);
+  for (int i = 0; i < hooks->count && !hook; i++)
+    if (hooks->items[i]->box == box) hook = hooks->items[i];
+  if (hook) remove_from(hooks, hook);
   unlock();
-  if (!hook) return PX_OK;
-  hook->nr = state->nr;
-  return append_to_node(state->fn, hook);
+  return hook ? append_box(to, box, nr) : PX_OK;
 }
 
 // ---- running
@@ -303,8 +334,12 @@ static px_status check_hooked(const px_tensor *before, const px_tensor *now) {
   return PX_OK;
 }
 
+static bool is_removed(const px_hook *hook) {
+  return __atomic_load_n(&hook->removed, __ATOMIC_RELAXED);
+}
+
 static px_status run_one(px_hook *hook, px_tensor **grad) {
-  if (hook->removed || !hook->on_grad) return PX_OK;
+  if (is_removed(hook) || !hook->on_grad) return PX_OK;
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(hook->on_grad(&other, *grad, hook->context));
   if (!other) return PX_OK;
@@ -367,18 +402,24 @@ static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grad
   }
 }
 
+// Without the lock: a concurrent change counts as a later one.
+static bool may_have_hooks(const px__gradient_hooks *hooks) {
+  return __atomic_load_n(&hooks->count, __ATOMIC_RELAXED) != 0;
+}
+
 px_status px__hooks_run(px_node *node, px_tensor **grads) {
   px_tensor *leaf = px_node_variable(node);
   px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
-  if (state) return state->hooks.count ? run_list(&state->hooks, true, grads) : PX_OK;
-  return node->hooks ? run_list(node->hooks, false, grads) : PX_OK;
+  if (state) return may_have_hooks(&state->hooks) ? run_list(&state->hooks, true, grads) : PX_OK;
+  return hooks_of(node) ? run_list(hooks_of(node), false, grads) : PX_OK;
 }
 
 px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *grads) {
-  for (int i = 0; node->hooks; i++) {
-    USED *hook = use(node->hooks, i);
+  px__gradient_hooks *hooks = hooks_of(node);
+  for (int i = 0; hooks; i++) {
+    USED *hook = use(hooks, i);
     if (!hook) return PX_OK;
-    if (hook->removed || !hook->on_node || hook->after != after) continue;
+    if (is_removed(hook) || !hook->on_node || hook->after != after) continue;
     PX_TRY(hook->on_node(after ? grads->out : grads->in, after ? grads->out_count : grads->in_count,
                          after ? grads->in : NULL, after ? grads->in_count : 0, hook->context));
   }
@@ -390,6 +431,6 @@ px_status px__hooks_run_accumulated(px_tensor *leaf) {
   for (int i = 0;; i++) {
     USED *hook = use(&state->accumulated, i);
     if (!hook) return PX_OK;
-    if (!hook->removed) PX_TRY(hook->on_accumulated(leaf, hook->context));
+    if (!is_removed(hook)) PX_TRY(hook->on_accumulated(leaf, hook->context));
   }
 }

@@ -52,10 +52,11 @@ static uint32_t needed_params(const px_op *op, const px_value *args) {
 // Describes a view for error texts: "Output 0 of UnbindBackward0 is a view and is being modified
 // inplace. This view".
 static const char *described(const px_tensor *t, bool base, char *text, size_t size) {
-  const px__grad_state *state = px__grad_state_of(t);
-  if (!state || !state->fn) return "This view";
-  (void)snprintf(text, size, "Output %d of %.100s is a view and %s modified inplace. This view",
-                 state->nr, px_node_name(state->fn),
+  int32_t nr;
+  PX_SCOPED(px_node) node = px__node_of(px__grad_state_of(t), &nr);
+  if (!node) return "This view";
+  (void)snprintf(text, size, "Output %d of %.100s is a view and %s modified inplace. This view", nr,
+                 px_node_name(node),
                  base ? "its base or another view of its base has been" : "is being");
   return text;
 }

@@ -129,7 +129,7 @@ static px_status fit(px__frame *f) {
 static px_status apply(px__task *task, px__frame *f) {
   px_node *node = f->node;
   px__node_grads grads = {f->grads, f->run.out, node->result_count, node->edge_count};
-  if (node->hooks) PX_TRY(px__hooks_run_node(node, false, &grads));
+  if (px__has_hooks(node)) PX_TRY(px__hooks_run_node(node, false, &grads));
   PX_TRY(px__node_enter(node));
   int64_t part = px_profile_enter(PX_PROFILE_NODE, node->name);
   px_status status = node->kind->apply(node, &f->run);
@@ -137,7 +137,7 @@ static px_status apply(px__task *task, px__frame *f) {
   bool kept = task->keep || (node->dual && px__forward());
   px__node_leave(node, !kept && status == PX_OK);
   PX_TRY(status);
-  if (node->hooks) PX_TRY(px__hooks_run_node(node, true, &grads));
+  if (px__has_hooks(node)) PX_TRY(px__hooks_run_node(node, true, &grads));
   if (node->edge_count == 0) return note_ends(task, node->device);
   return fit(f);
 }

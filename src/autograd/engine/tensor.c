@@ -20,32 +20,56 @@ static void state_destroy(void *self) {
 
 static const px_class state_class = {"autograd state", state_destroy};
 
+static px_status state_new(px__grad_state **out) {
+  PX_TRY(px__pool_get((void **)out, sizeof **out));
+  (*out)->head = (px_object){1, &state_class};  // not counted as a live object, unlike tensors
+  return PX_OK;
+}
+
 px_status px__grad_state_make(px__grad_state **out, px_tensor *t) {
   *out = px__grad_state_of(t);
   if (*out) return PX_OK;
   px__grad_state *state;
-  PX_TRY(px__pool_get((void **)&state, sizeof *state));
-  state->head = (px_object){1, &state_class};  // not counted as a live object, unlike tensors
+  PX_TRY(state_new(&state));
   *out = px_tensor_set_slot_take(t, state);
   return PX_OK;
 }
 
-static px_status set_history(px_tensor *t, px_node *node, int nr) {
-  px__grad_state *state;
-  PX_TRY(px__grad_state_make(&state, t));
+// Returns the node before. `node_take`: NULL makes a leaf.
+static px_node *replace_node(px__grad_state *state, px_node *node_take, int nr) {
+  px__spin_lock(&state->lock);
   px_node *before = state->fn;
-  state->fn = px_retain(node);
-  state->nr = nr;
+  state->fn = node_take, state->nr = nr;
+  px__spin_unlock(&state->lock);
+  return before;
+}
+
+px_node *px__node_of(px__grad_state *state, int32_t *nr) {
+  if (!state) return NULL;
+  px__spin_lock(&state->lock);
+  px_node *node = px_retain(state->fn);
+  *nr = state->nr;
+  px__spin_unlock(&state->lock);
+  return node;
+}
+
+// A new state gets its node before other threads can see it, without the lock.
+static px_status set_history(px_tensor *t, px_node *node, int nr) {
+  px__grad_state *state = px__grad_state_of(t), *fresh = NULL;
+  PX_SCOPED(px_node) before = NULL;
+  if (!state) {
+    PX_TRY(state_new(&fresh));
+    fresh->fn = px_retain(node), fresh->nr = nr;
+    state = px_tensor_set_slot_take(t, fresh);
+  }
+  if (state != fresh) before = replace_node(state, px_retain(node), nr);
   px_tensor_mark(t, PX_MARK_NEEDS_GRAD, true);
-  px_status status = state->box ? px__hooks_move_retained(t, before) : PX_OK;
-  px_release(before);
-  return status;
+  bool retains = __atomic_load_n(&state->box, __ATOMIC_ACQUIRE);
+  return retains ? px__hooks_move_retained(t, before, node, nr) : PX_OK;
 }
 
 bool px__is_dual(const px_tensor *t) {
-  if (px__view_stale(t)) t = px_tensor_base(t);
-  const px__grad_state *state = px__grad_state_of(t);
-  return state && state->fn && state->fn->dual;
+  return px__history_of(px__view_stale(t) ? px_tensor_base(t) : t).dual;
 }
 
 px_status px__set_history(px_tensor *t, px_node *node, int nr) {
@@ -57,10 +81,8 @@ px_status px__edge_of(px__edge *out, px_tensor *t) {
   *out = (px__edge){NULL, 0};
   if (px__view_stale(t)) PX_TRY(px__view_refresh(t));
   if (!(px_tensor_marks(t) & PX_MARK_NEEDS_GRAD)) return PX_OK;
-  px__grad_state *state = px__grad_state_of(t);
-  if (!state || !state->fn) return px__accumulator(&out->node, t);
-  *out = (px__edge){px_retain(state->fn), state->nr};
-  return PX_OK;
+  out->node = px__node_of(px__grad_state_of(t), &out->nr);
+  return out->node ? PX_OK : px__accumulator(&out->node, t);
 }
 
 px_status px__with_history(px_tensor **out, const px_tensor *t, px__edge edge) {
@@ -101,8 +123,8 @@ bool px_tensor_requires_grad(const px_tensor *self) {
 
 bool px_tensor_is_leaf(const px_tensor *self) {
   const px_tensor *t = history_owner(self);
-  const px__grad_state *state = px__grad_state_of(t);
-  return t == self ? !(state && state->fn) || state->fn->forward_only : px__is_forward_only(t);
+  px__history history = px__history_of(t);
+  return history.forward_only || (t == self && !history.recorded);
 }
 
 bool px_tensor_is_inference(const px_tensor *self) {
@@ -112,9 +134,9 @@ bool px_tensor_is_inference(const px_tensor *self) {
 // Makes a dual tensor a reverse-mode variable, too. It has a node, so its gradient is retained.
 static px_status require_reverse(px_tensor *self, bool requires_grad) {
   if (!requires_grad) return PX_OK;
-  px_node *node;
-  PX_TRY(px_tensor_grad_fn(&node, self));
-  node->forward_only = false;
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px_tensor_get_grad_fn(&node, self));
+  if (node) node->forward_only = false;
   return px_tensor_retain_grad(self);
 }
 
@@ -134,7 +156,9 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
   if (px_vmap_depth()) {
     px__grad_state *state;
     PX_TRY(px__grad_state_make(&state, self));
+    px__spin_lock(&state->lock);
     state->level = (uint8_t)px_vmap_depth();
+    px__spin_unlock(&state->lock);
   }
   px_tensor_mark(self, PX_MARK_NEEDS_GRAD, requires_grad);
   return PX_OK;
@@ -151,47 +175,54 @@ px_status px_tensor_detach_inplace(px_tensor *self) {
       "torch/optim/optimizer.py as the solution.");
   px__grad_state *state = px__grad_state_of(self);
   px_tensor_mark(self, PX_MARK_NEEDS_GRAD, false);
-  if (!state) return PX_OK;
-  px_node *before = state->fn;
-  state->fn = NULL;
-  state->nr = 0;
-  px_release(before);
+  if (state) px_release(replace_node(state, NULL, 0));
+  return PX_OK;
+}
+
+px_status px_tensor_get_grad_fn(px_node **out, px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  int32_t nr;
+  *out = NULL;
+  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
+  *out = px__node_of(px__grad_state_of(self), &nr);
   return PX_OK;
 }
 
 px_status px_tensor_grad_fn(px_node **out, px_tensor *self) {
+  PX_SCOPED(px_node) node = NULL;
   PX_GIVEN(out);
-  PX_GIVEN(self);
-  *out = NULL;
-  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
-  const px__grad_state *state = px__grad_state_of(self);
-  *out = state ? state->fn : NULL;
+  PX_TRY(px_tensor_get_grad_fn(&node, self));
+  *out = node;
   return PX_OK;
 }
 
 bool px_tensor_is_sole(const px_tensor *self, int32_t owners) {
-  const px__grad_state *state = px__grad_state_of(self);
-  return px_refs(self) == owners && !(state && state->fn && px_refs(state->fn) > 1);
+  int32_t nr;
+  PX_SCOPED(px_node) node = px__node_of(px__grad_state_of(self), &nr);
+  return px_refs(self) == owners && !(node && px_refs(node) > 2);
 }
 
 bool px_tensor_context_at(const px_tensor *self, int i, px_context *out) {
-  const px__grad_state *state = px__grad_state_of(self);
+  px__grad_state *state = px__grad_state_of(self);
+  int32_t nr;
+  PX_SCOPED(px_node) node = px__node_of(state, &nr);
   if (!state) return false;
-  bool made = state->fn && px_node_context(state->fn, out);
-  if (made && i-- == 0) return true;
-  return px__hooks_at(state, i, out);
+  if (node && px_node_context(node, out) && i-- == 0) return true;
+  return px__hooks_at(state, node, i, out);
 }
 
 int px_tensor_output_nr(const px_tensor *self) {
-  const px__grad_state *state = px__grad_state_of(self);
-  return state ? state->nr : 0;
+  int32_t nr = 0;
+  px_release(px__node_of(px__grad_state_of(self), &nr));
+  return nr;
 }
 
 void px__print_history(const px_tensor *self, char *text, size_t size) {
   text[0] = 0;
   if (!px_tensor_requires_grad(self)) return;
-  px_node *fn = NULL;
-  if (px_tensor_grad_fn(&fn, (px_tensor *)self) != PX_OK) {
+  PX_SCOPED(px_node) fn = NULL;
+  if (px_tensor_get_grad_fn(&fn, (px_tensor *)self) != PX_OK) {
     px_error_clear();
     snprintf(text, size, ", grad_fn=<Invalid>");
   } else if (fn) {

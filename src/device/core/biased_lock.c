@@ -5,15 +5,10 @@
 // row to become its owner, and more often after each revocation: the requirement doubles.
 #include "device/core/biased_lock.h"
 
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 enum { MIN_STREAK = 1 << 10, MAX_STREAK = 1 << 24 };
 _Thread_local px__biased_lock_thread *px__biased_lock_here;
 static px__thread_slot *threads;  // atomic; never removed
-static bool has_barriers;         // atomic
+static bool started;              // atomic
 
 // ---- thread slots
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -36,25 +31,12 @@ static px__biased_lock_thread *here(void) {
 }
 
 // ---- ownership
-static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+void px__biased_lock_start(void) { __atomic_store_n(&started, true, __ATOMIC_RELAXED); }
 
-void px__biased_lock_start(void) {
-  if (barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
-    __atomic_store_n(&has_barriers, true, __ATOMIC_RELAXED);
-}
-
-// Afterwards either this thread sees the owner's writes, or the owner sees this thread's. A sandbox
-// entered since may refuse the barrier. Then a delay serves: no processor buffers a write that
-// long.
-static void barrier_all(void) {
-  if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  __atomic_store_n(&has_barriers, false, __ATOMIC_RELAXED);
-  nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
+// After the barrier either this thread sees the owner's writes, or the owner sees this thread's.
 static void revoke_owner(px__biased_lock *l, const px__biased_lock_thread *owner) {
   __atomic_store_n(&l->owner, NULL, __ATOMIC_RELEASE);
-  barrier_all();
+  px__process_barrier();
   while (__atomic_load_n(&owner->held, __ATOMIC_ACQUIRE) == l)
     ;
   l->extra_streak = l->extra_streak < MAX_STREAK ? 2 * l->extra_streak + MIN_STREAK : MAX_STREAK;
@@ -67,7 +49,7 @@ void px__biased_lock_enter_shared(px__biased_lock *l) {
   if (!pthread_equal(l->last_thread, pthread_self())) {
     l->last_thread = pthread_self(), l->streak = 0;
   } else if (++l->streak >= MIN_STREAK + l->extra_streak &&
-             __atomic_load_n(&has_barriers, __ATOMIC_RELAXED)) {
+             __atomic_load_n(&started, __ATOMIC_RELAXED) && px__process_barrier_available()) {
     l->streak = 0;
     __atomic_store_n(&l->owner, here(), __ATOMIC_RELEASE);
   }
