@@ -23,8 +23,11 @@
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return TSAN_DEFAULTS; }
 // Gloo is built without ThreadSanitizer, which misses the atomic reference counts of its buffers.
+#ifndef TSAN_SUPPRESSIONS
+#define TSAN_SUPPRESSIONS ""
+#endif
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void) { return "race:libgloo.so"; }
+const char *__tsan_default_suppressions(void) { return "race:libgloo.so\n" TSAN_SUPPRESSIONS; }
 #endif
 
 typedef struct px_test {

@@ -38,15 +38,20 @@ static void thread_exit(void *self) {
 
 static void make_key(void) { have_key = pthread_key_create(&at_exit, thread_exit) == 0; }
 
-// Threads without a cache (no memory, or ending) use the shared one.
-static void take_cache(void) {
+// Threads without a cache (no memory, or ending) use the shared one. The fence orders the slot
+// before the thread's first call, for readers of all slots.
+px__thread_cache *px__thread_cache_take(void) {
+  if (px__thread_cache_here) return px__thread_cache_here;
   pthread_once(&once, make_key);
-  if (ending || !have_key) return;
+  if (ending || !have_key) return NULL;
   px__thread_cache *t = px__thread_slot_take(&thread_caches, sizeof *t);
-  if (t && pthread_setspecific(at_exit, t))
-    px__thread_slot_release(&t->slot);
-  else
-    px__thread_cache_here = t;
+  if (t && pthread_setspecific(at_exit, t)) px__thread_slot_release(&t->slot), t = NULL;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return px__thread_cache_here = t;
+}
+
+px__thread_cache *px__thread_caches(void) {
+  return (px__thread_cache *)__atomic_load_n(&thread_caches, __ATOMIC_ACQUIRE);
 }
 
 static int first_row(const px_class *cls) {
@@ -68,8 +73,7 @@ static int find_row(const px_class *cls) {
 }
 
 static __attribute__((noinline)) void count_slowly(const px_class *cls, int by) {
-  if (!px__thread_cache_here) take_cache();
-  px__thread_cache *mine = px__thread_cache_here;
+  px__thread_cache *mine = px__thread_cache_take();
   int64_t *live = &(mine ? mine : &shared)->live[find_row(cls)];
   if (mine)
     px__live_add(live, by);

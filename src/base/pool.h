@@ -20,15 +20,21 @@ typedef struct px__object_list {
   int64_t *live;  // the class's counter in the same thread cache; NULL before the first free
   int count;
 } px__object_list;
-// A thread's free lists, and its counts of objects created less destroyed, by row of the class.
-// Counts are atomic: other threads read them.
+// A thread's free lists, its calls in progress (tensor/in_use.h), and its counts of objects created
+// less destroyed, by row of the class. Counts and calls are atomic: other threads read them.
 typedef struct px__thread_cache {
   px__thread_slot slot;
   px__object_list pools[PX__OBJECT_LIST_KINDS];
+  const struct px__use *use;  // the innermost call, or NULL
+  bool waits;                 // for calls of other threads; atomic
   int64_t live[PX__CLASS_LIMIT];
 } px__thread_cache;
 // The calling thread's; NULL before the first use and while the thread ends.
 extern _Thread_local PX__HIDDEN_THREAD px__thread_cache *px__thread_cache_here;
+// The same, made on first use; NULL without memory and while the thread ends.
+px__thread_cache *px__thread_cache_take(void);
+// The caches of all threads: a list that never shrinks.
+px__thread_cache *px__thread_caches(void);
 
 // Destroys an object without putting it on a list.
 void px__object_destroy(enum px__object_list_kind kind, void *object);

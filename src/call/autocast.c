@@ -119,14 +119,15 @@ static px_status cast_cached(px_tensor **out, px_tensor *t, px_dtype dtype) {
 // True for tensors that a policy may cast: floating-point, of the device type, not float64.
 static bool is_eligible(const px_tensor *t, px_device_type type) {
   return t && px_dtype_is_float((px_dtype)t->dtype) && t->dtype != PX_FLOAT64 &&
-         !(t->flags & PX_TENSOR_WRAPPED) && px__tensor_device(t).type == (int)type;
+         !(px__flags(t) & PX_TENSOR_WRAPPED) && px__tensor_device(t).type == (int)type;
 }
 
 static bool is_cached(const px_tensor *t, px_dtype dtype, px_device_type type) {
   const px__autocast *here = &px__autocast_here;
   return here->set.cache && here->nesting > 0 && dtype == here->set.dtype[type] &&
-         t->dtype == PX_FLOAT32 && (t->flags & PX_TENSOR_NEEDS_GRAD) &&
-         !(t->flags & PX_TENSOR_VIEW) && px__hooks && px__hooks->is_leaf && px__hooks->is_leaf(t);
+         t->dtype == PX_FLOAT32 && (px__flags(t) & PX_TENSOR_NEEDS_GRAD) &&
+         !(px__flags(t) & PX_TENSOR_VIEW) && px__hooks && px__hooks->is_leaf &&
+         px__hooks->is_leaf(t);
 }
 
 static px_status cast_one(px__casting *c, px_tensor *t) {

@@ -8,6 +8,7 @@
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/register.h"
+#include "tensor/in_use.h"
 
 // ---- arguments
 
@@ -181,7 +182,7 @@ static px_status before_write(px_call *call, void **results) {
   if (!self || !px__hooks) return PX_OK;
   bool on = px__hooks->recording();
   if (call->mode == PX_CALL_OUT) PX_TRY(check_unrecorded(call));
-  if (on || (self->flags & PX_TENSOR_INFERENCE))
+  if (on || (px__flags(self) & PX_TENSOR_INFERENCE))
     PX_TRY(px__hooks->before_inplace(op, call->mode, self, call->args, &call->original));
   return PX_OK;
 }
@@ -215,7 +216,8 @@ static px_status wrap_numbers(px_call *call, numbers *w) {
 static inline const px_tensor *first_tensor(const px_call *call) {
   const px_value *a = call->args, *end = a + px__impl(call->op)->tensors;
   for (; a < end; a++) {
-    if (a->kind == PX_ARG_TENSOR && !(a->v.tensor->flags & PX_TENSOR_WRAPPED)) return a->v.tensor;
+    if (a->kind == PX_ARG_TENSOR && !(px__flags(a->v.tensor) & PX_TENSOR_WRAPPED))
+      return a->v.tensor;
     if (a->kind == PX_ARG_TENSORS && a->n && a->v.tensors[0]) return a->v.tensors[0];
   }
   return NULL;
@@ -666,12 +668,60 @@ __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call
   return status;
 }
 
+// ---- tensors in use (in_use.h)
+
+static bool is_used(const px_tensor *used, const px_tensor *t, const px_storage *storage) {
+  return used && (used == t || (storage && used->storage == storage));
+}
+
+static bool uses(const px__use *use, const px_tensor *t, const px_storage *storage) {
+  for (int i = 0; i < use->count * use->op->param_count; i++) {
+    const px_value *a = &use->args[i];
+    if (a->kind == PX_ARG_TENSOR && is_used(a->v.tensor, t, storage)) return true;
+    for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
+      if (is_used(a->v.tensors[k], t, storage)) return true;
+  }
+  return false;
+}
+static __attribute__((constructor)) void set_uses(void) { px__op_uses = uses; }
+
+static px_status call_any(const px_op *op, px_call_mode mode, const px_value *args,
+                          void **results) {
+  return px__call_watched(~0) ? call_watched(op, mode, args, results)
+                              : call_op(op, mode, args, results);
+}
+
+// The results are in use, too.
+__attribute__((noinline)) static px_status call_out(const px_op *op, const px_value *args,
+                                                    void **results) {
+  const px_tensor *outs[PX__MAX_RESULTS] = {NULL};
+  int count = 0;
+  for (int i = 0; i < op->result_count; i++)
+    if (results[i]) outs[count++] = results[i];
+  px__use use = {.tensors = outs, .count = count};
+  px__use_begin(&use);
+  px_status status = call_any(op, PX_CALL_OUT, args, results);
+  px__use_end(&use);
+  return status;
+}
+
+__attribute__((noinline)) static px_status call_published(const px_op *op, px_call_mode mode,
+                                                          const px_value *args, void **results) {
+  px__use use;
+  use.op = op, use.args = args, use.count = 1;
+  px__use_begin(&use);
+  px_status status = PX_UNLIKELY(mode == PX_CALL_OUT) ? call_out(op, args, results)
+                                                      : call_any(op, mode, args, results);
+  px__use_end(&use);
+  return status;
+}
+
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   PX_GIVEN(results);
   PX_GIVEN(args);
   if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find failed
-  return px__call_watched(~0) ? call_watched(op, mode, args, results)
-                              : call_op(op, mode, args, results);
+  return PX_LIKELY(px__single_threaded()) ? call_any(op, mode, args, results)
+                                          : call_published(op, mode, args, results);
 }
 
 // ---- several calls
@@ -693,10 +743,13 @@ static void discard_results(const px_op *op, void **results, int *done) {
 static px_status call_launch_batched(const px_op *op, px_call_mode mode, int count,
                                      const px_value *args, void **results, int *done) {
   px__error_guard error;
+  px__use use = {.op = op, .args = args, .count = count};
+  px__use_begin(&use);
   px__launch_batch_begin();
   px_status status = call_sequentially(op, mode, count, args, results, done);
   if (status != PX_OK) px__error_save(&error);
   px_status issued = px__launch_batch_end();
+  px__use_end(&use);
   if (issued != PX_OK) discard_results(op, results, done);
   if (status == PX_OK) return issued;
   px__error_restore(&error);

@@ -94,7 +94,7 @@ typedef struct px__resolved {
   int count;
 } px__resolved;
 static inline bool px__has_conj_neg(const px_tensor *t) {
-  return t && (t->flags & PX_TENSOR_CONJ_NEG);
+  return t && (px__flags(t) & PX_TENSOR_CONJ_NEG);
 }
 // Replaces conjugate and negative views by copies. Requires px__resolve_end, also after a failure.
 px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args)

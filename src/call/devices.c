@@ -76,7 +76,7 @@ px_status px__call_find_device(px_call *call) {
     px_device d = px__tensor_device(t);
     if (px_device_equal(common, d)) continue;
     if (d.type == PX_CPU && t->ndim == 0)
-      cpu_scalars += !(t->flags & PX_TENSOR_WRAPPED);
+      cpu_scalars += !(px__flags(t) & PX_TENSOR_WRAPPED);
     else if (!px__device_reaches(common, d))
       return wrapper_disagrees(call, call->op->params[i].name, d, common);
   }
@@ -118,7 +118,7 @@ px_status px__call_same_device(px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
     px_value a = call->args[i];
     const char *name = call->op->params[i].name;
-    if (a.kind == PX_ARG_TENSOR && !(a.v.tensor->flags & PX_TENSOR_WRAPPED))
+    if (a.kind == PX_ARG_TENSOR && !(px__flags(a.v.tensor) & PX_TENSOR_WRAPPED))
       PX_TRY(check_one(call, name, a.v.tensor, &common, &found));
     for (int k = 0; a.kind == PX_ARG_TENSORS && k < a.n; k++)
       if (a.v.tensors[k]) PX_TRY(check_one(call, name, a.v.tensors[k], &common, &found));

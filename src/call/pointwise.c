@@ -54,7 +54,7 @@ static inline const px_tensor *common_operand(px_call *call) {
       continue;
     }
     const px_tensor *t = a->v.tensor;
-    flags |= t->flags;
+    flags |= px__flags(t);
     if (!first) first = t;
     if (!t->contiguous || t->numel == 0 || !same_form(first, t)) return NULL;
   }
@@ -175,7 +175,7 @@ static px_status spread_argument(const px_call *call, broadcast_operands *s, int
     px_complex parts = {0, 0};
     px_dtype d = (px_dtype)t->dtype;
     PX_TRY(px_dtype_is_complex(d) ? px_tensor_item_complex(&parts, t) : px_tensor_item(&value, t));
-    bool counts = (t->flags & PX_TENSOR_WRAPPED) || d >= PX_DTYPE_COMPUTED;
+    bool counts = (px__flags(t) & PX_TENSOR_WRAPPED) || d >= PX_DTYPE_COMPUTED;
     px__immediate(o, value, counts ? number_dtype(call->compute) : d, s->ndim, s->sizes);
     if (PX_UNLIKELY(px_dtype_is_complex(d))) px_complex_store(parts, (px_dtype)o->dtype, o->value);
     s->n++;

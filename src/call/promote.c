@@ -45,7 +45,7 @@ static px_dtype number_dtype(px_dtype d) {
 
 static px_status rank_tensor(ranks *r, const px_tensor *t) {
   px_dtype d = (px_dtype)t->dtype;
-  if (t->flags & PX_TENSOR_WRAPPED) return join(&r->number, r->number, number_dtype(d));
+  if (px__flags(t) & PX_TENSOR_WRAPPED) return join(&r->number, r->number, number_dtype(d));
   px_dtype *rank = t->ndim > 0 ? &r->dimensioned : &r->zero_dim;
   return join(rank, *rank, d);
 }

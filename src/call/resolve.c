@@ -80,11 +80,11 @@ static px_status convert_to(px_tensor **t, px_dtype dtype) {
 px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking) {
   PX_SCOPED(px_tensor) memory = px_retain(self);
   PX_SCOPED(px_tensor) value = px_retain((px_tensor *)from);
-  if (self->flags & PX_TENSOR_CONJ) {
+  if (px__flags(self) & PX_TENSOR_CONJ) {
     PX_TRY(replace(&memory, px_conj));
     PX_TRY(replace(&value, px_conj));
   }
-  if (self->flags & PX_TENSOR_NEG) {
+  if (px__flags(self) & PX_TENSOR_NEG) {
     if (value->dtype != self->dtype) PX_TRY(convert_to(&value, (px_dtype)self->dtype));
     PX_TRY(replace(&memory, px__neg_view));
     PX_TRY(replace(&value, px__neg_view));

@@ -134,7 +134,8 @@ static bool asks_dtype(const px_call *call) {
 // True if all arguments but the first are numbers.
 static bool is_unary(const px_call *call) {
   for (int i = 1; i < call->op->param_count; i++)
-    if (call->args[i].kind == PX_ARG_TENSOR && !(call->args[i].v.tensor->flags & PX_TENSOR_WRAPPED))
+    if (call->args[i].kind == PX_ARG_TENSOR &&
+        !(px__flags(call->args[i].v.tensor) & PX_TENSOR_WRAPPED))
       return false;
   return true;
 }

@@ -4,7 +4,7 @@
 // On one device, a copy moves bytes if both sides are row-major with one dtype; otherwise the
 // kernel "copy" converts and broadcasts. Between devices only bytes are transferred: the source
 // device converts and packs them before, the destination device unpacks them after.
-#include "tensor/tensor_impl.h"
+#include "tensor/in_use.h"
 
 // Strides of `from` broadcast to the sizes of `to`.
 static px_status broadcast_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
@@ -128,7 +128,8 @@ static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) 
     PX_TRY(copy_bytes(made, self, true));
   else if (self->numel)
     PX_TRY(run_copy_kernel(made, self, self->strides));
-  if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) PX_TRY(resolve_lazy(made, self->flags));
+  if (PX_UNLIKELY(px__flags(self) & PX_TENSOR_CONJ_NEG))
+    PX_TRY(resolve_lazy(made, px__flags(self)));
   *out = PX_MOVE(made);
   return PX_OK;
 }
@@ -178,7 +179,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
   PX_TRY(px__check_not_batched(to));
   PX_TRY(px__check_not_batched(from));
   PX_SCOPED(px_tensor) resolved = NULL;
-  if (PX_UNLIKELY(from->flags & PX_TENSOR_CONJ_NEG)) {
+  if (PX_UNLIKELY(px__flags(from) & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(packed(&resolved, from, (px_dtype)from->dtype));
     from = resolved;
   }
@@ -192,7 +193,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__check_not_batched(self));
-  if (self->contiguous && !(self->flags & PX_TENSOR_CONJ_NEG))
+  if (self->contiguous && !(px__flags(self) & PX_TENSOR_CONJ_NEG))
     *out = px_retain(self);
   else
     PX_TRY(packed(out, self, (px_dtype)self->dtype));
@@ -226,6 +227,7 @@ static px_status check_values(const px_tensor *self) {
 px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   PX_GIVEN(self);
   PX_GIVEN_N(to, bytes);
+  PX__USES(self);
   size_t wanted = (size_t)self->numel * px__item(self);
   PX_CHECK(bytes == wanted, PX_VALUE, "expected a buffer of %zu bytes, got %zu", wanted, bytes);
   if (bytes == 0) return PX_OK;
@@ -248,7 +250,7 @@ static px_status read_one(const void **out, void *buffer, const px_tensor *self)
       "report.");
   const px_allocation *allocation = self->storage->allocation;
   PX_SCOPED(px_tensor) resolved = NULL;
-  if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) {
+  if (PX_UNLIKELY(px__flags(self) & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(px__tensor_contiguous(&resolved, self));
     PX_TRY(read_bytes(resolved, buffer, px__item(self)));
     *out = buffer;
@@ -272,6 +274,7 @@ px_status px_tensor_item_complex(px_complex *out, const px_tensor *self) {
   PX_GIVEN(self);
   double buffer[2];
   const void *at;
+  PX__USES(self);
   PX_TRY(read_one(&at, buffer, self));
   *out = px_complex_load((px_dtype)self->dtype, at);
   return PX_OK;
@@ -282,6 +285,7 @@ px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
   PX_GIVEN(self);
   double buffer[2];
   const void *at;
+  PX__USES(self);
   px_dtype dtype = (px_dtype)self->dtype;
   PX_TRY(read_one(&at, buffer, self));
   PX_CHECK(PX_LIKELY(!px_dtype_is_complex(dtype)) || px_complex_load(dtype, at).imag == 0,

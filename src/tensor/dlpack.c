@@ -44,8 +44,10 @@ static void export_delete(px_dl_managed *self) {
   px__free(self);
 }
 
-static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
+// Takes ownership on success.
+static px_status export_new(px_dl_managed **out, px_tensor *tensor_take) {
   export *made;
+  const px_tensor *tensor = tensor_take;
   size_t dims = (size_t)tensor->ndim;
   PX_TRY(px__alloc((void **)&made, sizeof *made + 2 * dims * sizeof(int64_t)));
   memcpy(made->sizes, tensor->sizes, dims * sizeof(int64_t));
@@ -56,16 +58,19 @@ static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
                                            .dtype = type_of((px_dtype)tensor->dtype),
                                            .shape = made->sizes,
                                            .strides = made->sizes + dims};
-  made->managed.manager_ctx = px_retain(tensor);
+  made->managed.manager_ctx = tensor_take;
   made->managed.deleter = export_delete;
   *out = &made->managed;
   return PX_OK;
 }
 
 // Prepares an export. The importer may use the memory on any stream at any time, so its address is
-// handed out. Returns the stream whose work must be made visible; NULL for the CPU.
-static px_status prepare_export(px_stream **current, px_tensor *tensor) {
+// handed out. *kept shares the tensor's memory, also if the tensor gets other memory later.
+// *current: the stream whose work must be made visible; NULL for the CPU.
+static px_status prepare_export(px_stream **current, px_tensor **kept, const px_tensor *given) {
   *current = NULL;
+  PX_TRY(px_tensor_detach(kept, given));
+  const px_tensor *tensor = *kept;
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   if (tensor->numel)
     PX_TRY(
@@ -80,20 +85,25 @@ px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *st
   PX_GIVEN(out);
   PX_GIVEN(tensor);
   px_stream *current;
+  PX_SCOPED(px_tensor) kept = NULL;
   *out = NULL;
-  PX_TRY(prepare_export(&current, tensor));
+  PX_TRY(prepare_export(&current, &kept, tensor));
   if (current && stream) PX_TRY(px_stream_wait_stream(stream, current));
-  return export_new(out, tensor);
+  PX_TRY(export_new(out, kept));
+  (void)PX_MOVE(kept);
+  return PX_OK;
 }
 
 px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native) {
   PX_GIVEN(out);
   PX_GIVEN(tensor);
   px_stream *current;
+  PX_SCOPED(px_tensor) kept = NULL;
   *out = NULL;
-  PX_TRY(prepare_export(&current, tensor));
+  PX_TRY(prepare_export(&current, &kept, tensor));
   if (current) PX_TRY(px_stream_hand_over(current, native));
-  PX_TRY(export_new(out, tensor));
+  PX_TRY(export_new(out, kept));
+  (void)PX_MOVE(kept);
   bool is_default = native == DEFAULT_STREAM || native == THREAD_STREAM;
   if (current && is_default) ((export *)*out)->native = native;
   return PX_OK;

@@ -21,7 +21,7 @@ _Static_assert((int)PX_MARK_UNRECORDED == PX_TENSOR_UNRECORDED &&
 
 _Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};
 
-unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
+unsigned px_tensor_marks(const px_tensor *self) { return px__flags(self); }
 
 px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->allocation); }
 
@@ -29,8 +29,7 @@ px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage
 enum { ALL_MARKS = 2 * PX_MARK_FUNCTION_VIEW - 1 };
 
 void px_tensor_mark(px_tensor *self, unsigned marks, bool on) {
-  marks &= ALL_MARKS;
-  self->flags = (uint16_t)(on ? self->flags | marks : self->flags & ~marks);
+  px__flags_set(self, marks & ALL_MARKS, on);
 }
 
 void px_tensor_set_new_marks(unsigned fresh, unsigned view) {
@@ -50,5 +49,9 @@ void *px_tensor_set_slot_take(px_tensor *self, void *slot) {
   return existing;
 }
 
-uint64_t px_tensor_view_version(const px_tensor *self) { return self->own_version; }
-void px_tensor_set_view_version(px_tensor *self, uint64_t version) { self->own_version = version; }
+uint64_t px_tensor_view_version(const px_tensor *self) {
+  return __atomic_load_n(&self->own_version, __ATOMIC_RELAXED);
+}
+void px_tensor_set_view_version(px_tensor *self, uint64_t version) {
+  __atomic_store_n(&self->own_version, version, __ATOMIC_RELAXED);
+}

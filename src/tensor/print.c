@@ -4,6 +4,7 @@
 // First the visible part is copied to the host as one dense array: the whole tensor, or the edges
 // of each dimension. The number format is chosen from this part, and the text is written from it.
 // The cost of printing is independent of the tensor's size.
+#include "tensor/in_use.h"
 #include "tensor/print_impl.h"
 
 #include <limits.h>
@@ -265,6 +266,7 @@ static px_status batched_text(char **out, const px_tensor *self) {
 px_status px_tensor_text(char **out, const px_tensor *self, const char *prefix) {
   PX_GIVEN(out);
   PX_GIVEN(self);
+  PX__USES(self);
   if (px__is_batched(self)) return batched_text(out, self);
   if (!prefix) prefix = "tensor(";
   *out = NULL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages in shared memory: memory files mapped by several processes. A process maps a file once,
 // so all its tensors over it have the same address.
+#include "tensor/in_use.h"
 #include "tensor/storage.h"
 
 #include <errno.h>
@@ -145,12 +146,12 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   PX_TRY(px__storage_replace(storage, allocation));
-  storage->shared = s;
   storage->fixed = true;
+  __atomic_store_n(&storage->shared, s, __ATOMIC_RELEASE);
   return PX_OK;
 }
 
-static px_status share(px_storage *storage, bool by_name) {
+static px_status share_locked(px_storage *storage, bool by_name) {
   char name[PX__NAME_BYTES];
   int fd = -1;
   px_allocation *allocation = storage->allocation;
@@ -159,6 +160,13 @@ static px_status share(px_storage *storage, bool by_name) {
   PX_TRY(by_name ? px__named_new(&fd, name, allocation->bytes)
                  : px__file_new(&fd, allocation->bytes));
   return move_to(storage, fd, by_name ? name : NULL);
+}
+
+static px_status share(px_storage *storage, bool by_name) {
+  PX_TRY(px__storage_lock(storage));
+  px_status status = share_locked(storage, by_name);
+  px__storage_unlock(storage);
+  return status;
 }
 
 px_status px_storage_share(px_storage *storage) {
@@ -170,22 +178,29 @@ px_status px_storage_share_named(px_storage *storage) {
   return share(storage, true);
 }
 
+// Set once for a storage.
+static px__shared *shared_of(const px_storage *storage) {
+  return __atomic_load_n(&storage->shared, __ATOMIC_ACQUIRE);
+}
+
 bool px_storage_is_shared(const px_storage *storage) {
-  return storage->shared || storage->allocation->device.type == PX_CUDA;
+  PX__USES_STORAGE(storage);
+  return shared_of(storage) || storage->allocation->device.type == PX_CUDA;
 }
 
 bool px_storage_is_named(const px_storage *storage) {
-  return storage->shared && storage->shared->holders;
+  const px__shared *s = shared_of(storage);
+  return s && s->holders;
 }
 
 px_status px_storage_fd(int *out, px_storage *storage) {
   PX_GIVEN(out);
   *out = -1;
   PX_GIVEN(storage);
-  PX_CHECK(storage->shared, PX_RUNTIME, "the storage is not in shared memory");
+  PX_CHECK(shared_of(storage), PX_RUNTIME, "the storage is not in shared memory");
   PX_CHECK(!px_storage_is_named(storage), PX_RUNTIME,
            "the storage is in a named file without an open descriptor");
-  *out = storage->shared->fd;
+  *out = shared_of(storage)->fd;
   return PX_OK;
 }
 
@@ -206,7 +221,7 @@ px_status px_storage_name(char *out, px_storage *storage) {
   PX_GIVEN(out);
   *out = 0;
   PX_GIVEN(storage);
-  px__shared *s = storage->shared;
+  px__shared *s = shared_of(storage);
   PX_CHECK(px_storage_is_named(storage), PX_RUNTIME, "the storage is not in a named file");
   PX_TRY(px__named_hold(s->holders, getpid()));
   if (!is_file_of(s->name, s)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages: an allocation with the version counter shared by all tensors over it.
 #include "tensor/storage.h"
+#include "tensor/in_use.h"
 
 // A replaced allocation whose address was handed out (to a NumPy array, for example). It is kept
 // until the storage is destroyed.
@@ -43,15 +44,25 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
   return PX_OK;
 }
 
-px_status px__storage_replace(px_storage *storage, px_allocation *allocation) {
+// Returns the allocation before. *replaced: room to keep it, if its address is known outside.
+static px_status swap(px_allocation **out, px__replaced **replaced, px_storage *storage,
+                      px_allocation *allocation) {
+  PX__CHANGE(NULL, storage);
   px_allocation *old = storage->allocation;
-  px__replaced *replaced = NULL;
-  bool known = old->foreign && old->device.type == PX_CPU;
-  if (known && PX_NEW(&replaced) != PX_OK) {
-    px__allocation_free(allocation);
-    return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
-  }
+  if (old->foreign && old->device.type == PX_CPU) PX_TRY(PX_NEW(replaced));
   storage->allocation = allocation;
+  *out = old;
+  return PX_OK;
+}
+
+px_status px__storage_replace(px_storage *storage, px_allocation *allocation) {
+  px_allocation *old = NULL;
+  px__replaced *replaced = NULL;
+  px_status status = swap(&old, &replaced, storage, allocation);
+  if (status != PX_OK) {
+    px__allocation_free(allocation);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
+  }
   if (replaced) {
     *replaced = (px__replaced){storage->replaced, old};
     storage->replaced = replaced;
@@ -85,24 +96,48 @@ static px_status resize(px_storage *storage, size_t bytes) {
   return status;
 }
 
-px_status px__storage_grow(px_storage *storage, size_t bytes) {
-  if (bytes <= storage->allocation->bytes) return PX_OK;
+static px_status resize_locked(px_storage *storage, size_t bytes, bool grow) {
+  size_t before = storage->allocation->bytes;
+  if (grow && bytes <= before) return PX_OK;
   PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
-  return resize(storage, bytes);
+  return bytes == before ? PX_OK : resize(storage, bytes);
+}
+
+static px_status lock_and_resize(px_storage *storage, size_t bytes, bool grow) {
+  PX_TRY(px__storage_lock(storage));
+  px_status status = resize_locked(storage, bytes, grow);
+  px__storage_unlock(storage);
+  return status;
+}
+
+px_status px__storage_grow(px_storage *storage, size_t bytes) {
+  return lock_and_resize(storage, bytes, true);
 }
 
 px_status px_storage_resize(px_storage *storage, size_t bytes) {
   PX_GIVEN(storage);
-  PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
-  return bytes == storage->allocation->bytes ? PX_OK : resize(storage, bytes);
+  return lock_and_resize(storage, bytes, false);
 }
-bool px_storage_resizable(const px_storage *storage) { return !storage->fixed; }
+bool px_storage_resizable(const px_storage *storage) {
+  PX__USES_STORAGE(storage);
+  return !storage->fixed;
+}
 
-size_t px_storage_bytes(const px_storage *storage) { return storage->allocation->bytes; }
-px_device px_storage_device(const px_storage *storage) { return storage->allocation->device; }
-bool px_storage_is_pinned(const px_storage *storage) { return storage->allocation->pinned; }
+size_t px_storage_bytes(const px_storage *storage) {
+  PX__USES_STORAGE(storage);
+  return storage->allocation->bytes;
+}
+px_device px_storage_device(const px_storage *storage) {
+  PX__USES_STORAGE(storage);
+  return storage->allocation->device;
+}
+bool px_storage_is_pinned(const px_storage *storage) {
+  PX__USES_STORAGE(storage);
+  return storage->allocation->pinned;
+}
 
 void *px_storage_data(const px_storage *storage) {
+  PX__USES_STORAGE(storage);
   px__allocation_expose(storage->allocation);
   return storage->allocation->data;
 }
@@ -111,6 +146,7 @@ px_status px_storage_pin(px_storage **out, px_storage *storage) {
   PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = NULL;
+  PX__USES_STORAGE(storage);
   px_allocation *from = storage->allocation, *pinned = NULL;
   PX_CHECK(from->device.type == PX_CPU, PX_TYPE,
            "cannot pin 'torch.cuda.UntypedStorage' only CPU memory can be pinned");

@@ -3,6 +3,7 @@
 //
 // A tensor is a geometry over a storage. Only the first ndim sizes and strides are initialised,
 // since every op makes a tensor.
+#include "tensor/in_use.h"
 #include "tensor/storage.h"
 
 #include <stdio.h>
@@ -121,6 +122,15 @@ PX__FLATTEN px_status px__tensor_over(px_tensor **out, px_storage *storage_take,
   return PX_OK;
 }
 
+// The version counter: the tensor's own for aliases and tensors derived from them, else the
+// storage's.
+static uint64_t *version_of(const px_tensor *t) {
+  return t->version ? &t->version->count : &t->storage->version;
+}
+static uint64_t version_here(const px_tensor *t) {
+  return __atomic_load_n(version_of(t), __ATOMIC_RELAXED);
+}
+
 // A view stores the root tensor as its base, so writes through it update the root's history. A view
 // of an alias shares the alias's version counter.
 PX__FLATTEN static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
@@ -129,13 +139,13 @@ PX__FLATTEN static inline px_status view_plain(px_tensor **out, const px_tensor 
   unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
-                     (uint16_t)(marks | (self->flags & kept)), px__thread_cache_here));
+                     (uint16_t)(marks | (px__flags(self) & kept)), px__thread_cache_here));
   px_tensor *view = *out;
   set_geometry(view, ndim, sizes, strides, offset);
   if (self->version) view->version = px_retain(self->version);
   if (marks & PX_TENSOR_VIEW) {
     view->base = px_retain(self->base ? self->base : self);
-    view->own_version = px_tensor_version(view);
+    view->own_version = version_here(view);
   }
   return PX_OK;
 }
@@ -305,12 +315,17 @@ const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
 const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
 int64_t px_tensor_numel(const px_tensor *self) { return self->numel; }
 px_dtype px_tensor_dtype(const px_tensor *self) { return (px_dtype)self->dtype; }
-px_device px_tensor_device(const px_tensor *self) { return px__tensor_device(self); }
+px_device px_tensor_device(const px_tensor *self) {
+  PX__USES(self);
+  return px__tensor_device(self);
+}
 int64_t px_tensor_offset(const px_tensor *self) { return self->offset; }
 px_storage *px_tensor_storage(const px_tensor *self) { return self->storage; }
 bool px_tensor_is_contiguous(const px_tensor *self) { return self->contiguous; }
-bool px_tensor_is_cuda(const px_tensor *self) { return px__tensor_device(self).type == PX_CUDA; }
-bool px_tensor_is_wrapped(const px_tensor *self) { return (self->flags & PX_TENSOR_WRAPPED) != 0; }
+bool px_tensor_is_cuda(const px_tensor *self) { return px_tensor_device(self).type == PX_CUDA; }
+bool px_tensor_is_wrapped(const px_tensor *self) {
+  return (px__flags(self) & PX_TENSOR_WRAPPED) != 0;
+}
 px_tensor *px_tensor_base(const px_tensor *self) { return self->base; }
 void *px_tensor_user(const px_tensor *self) { return is_kept(self) ? NULL : self->user; }
 void px_tensor_set_user(px_tensor *self, void *user) { self->user = user; }
@@ -329,29 +344,25 @@ int64_t px_tensor_size(const px_tensor *self, int dim) {
 
 // Empty tensors are never pinned.
 bool px_tensor_is_pinned(const px_tensor *self) {
+  PX__USES(self);
   return self->storage->allocation->pinned && self->storage->allocation->bytes != 0;
 }
 
 bool px_tensor_is_parameter(const px_tensor *self) {
-  return (self->flags & PX_TENSOR_PARAMETER) != 0;
+  return (px__flags(self) & PX_TENSOR_PARAMETER) != 0;
 }
 void px_tensor_set_parameter(px_tensor *self, bool parameter) {
-  self->flags =
-      (uint16_t)((self->flags & ~PX_TENSOR_PARAMETER) | (parameter ? PX_TENSOR_PARAMETER : 0));
-}
-
-// The version counter: the tensor's own for aliases and tensors derived from them, else the
-// storage's.
-static uint64_t *version_of(const px_tensor *t) {
-  return t->version ? &t->version->count : &t->storage->version;
+  px__flags_set(self, PX_TENSOR_PARAMETER, parameter);
 }
 
 uint64_t px_tensor_version(const px_tensor *self) {
-  return __atomic_load_n(version_of(self), __ATOMIC_RELAXED);
+  PX__USES(self);
+  return version_here(self);
 }
 
 // Not an atomic increment: of two concurrent writes, a race in the program, one may not be counted.
 void px_tensor_bump_version(px_tensor *self) {
+  PX__USES(self);
   uint64_t *version = version_of(self);
   __atomic_store_n(version, __atomic_load_n(version, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
@@ -363,6 +374,7 @@ static bool in_bounds(const px_tensor *self) {
 }
 
 void *px_tensor_data(const px_tensor *self) {
+  PX__USES(self);
   if (px__is_batched(self)) return NULL;
   px__allocation_expose(self->storage->allocation);
   return self->numel && in_bounds(self) ? px__tensor_at(self) : NULL;
@@ -372,6 +384,7 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
+  PX__USES(self);
   PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__allocation_wait(self->storage->allocation, "data", true));
@@ -389,7 +402,7 @@ px_status px__tensor_read(const int64_t **out, const px_tensor *t) {
 }
 
 const char *px_tensor_type_name(const px_tensor *self, char text[48]) {
-  int type = px__tensor_device(self).type;
+  int type = px_tensor_device(self).type;
   bool host = type == PX_CPU;
   snprintf(text, 48, "torch.%s%s%sTensor", host ? "" : px_device_type_name(type), host ? "" : ".",
            px_dtype_class((px_dtype)self->dtype));
@@ -402,6 +415,7 @@ px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
   PX_CHECK(px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
            "'aten::record_stream' is only available for these backends: [CUDA].");
+  PX__USES(self);
   PX_TRY(px__allocation_record_stream(self->storage->allocation, stream));
   return PX_OK;
 }

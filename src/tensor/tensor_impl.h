@@ -13,6 +13,7 @@ struct px_storage {
   px_allocation *allocation;
   uint64_t version;                  // shared by all tensors over the storage, except aliases
   bool fixed;                        // external or shared memory: cannot be resized
+  bool changing;                     // a thread changes the allocation; atomic
   px__shared *shared;                // the allocation's memory file, or NULL
   px__ipc_reference *ipc_reference;  // device memory: its IPC reference counts, or NULL
   px__replaced *replaced;            // replaced allocations with addresses still in use
@@ -70,13 +71,22 @@ struct px_tensor {
   void *user;
   int8_t ndim;
   int8_t dtype;
-  uint16_t flags;
+  uint16_t flags;            // atomic
   bool contiguous;           // row-major without gaps
   uint8_t level;             // of a batched tensor: vmap level, 1 is the outermost
   int64_t *sizes, *strides;  // in `own`, or on the heap for more than PX__OWN_DIMS dimensions
   int64_t own[2 * PX__OWN_DIMS];
 };
 
+// The flags of a tensor may change in a call of another thread.
+static inline uint16_t px__flags(const px_tensor *t) {
+  return __atomic_load_n(&t->flags, __ATOMIC_RELAXED);
+}
+// Of two concurrent changes, a race in the program, one may be lost.
+static inline void px__flags_set(px_tensor *t, unsigned flags, bool on) {
+  unsigned before = px__flags(t);
+  __atomic_store_n(&t->flags, (uint16_t)(on ? before | flags : before & ~flags), __ATOMIC_RELAXED);
+}
 static inline px_device px__tensor_device(const px_tensor *t) {
   return t->storage->allocation->device;
 }
@@ -84,7 +94,7 @@ static inline px_device px__tensor_device(const px_tensor *t) {
 // process. If it is 0, calls skip the checks for them.
 extern int px__special_calls;  // atomic
 static inline bool px__is_batched(const px_tensor *t) {
-  return PX_UNLIKELY((t->flags & PX_TENSOR_BATCHED) != 0);
+  return PX_UNLIKELY((px__flags(t) & PX_TENSOR_BATCHED) != 0);
 }
 // Makes a batched tensor over a physical tensor, whose first dimension is the batch dimension.
 px_status px__batched_new(px_tensor **out, px_tensor *physical, int level)
@@ -105,7 +115,8 @@ static inline const px_tensor *px__innermost_physical(const px_tensor *t) {
 px_status px__check_not_batched(const px_tensor *t) __attribute__((warn_unused_result));
 // True if autograd must handle t: it requires grad, or its base does by now.
 static inline bool px__needs_grad(const px_tensor *t) {
-  return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
+  return (px__flags(t) & PX_TENSOR_NEEDS_GRAD) ||
+         (t->base && (px__flags(t->base) & PX_TENSOR_NEEDS_GRAD));
 }
 extern PX__HIDDEN const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
 static inline bool px__has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {

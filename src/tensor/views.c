@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors over existing memory: as_strided with bounds checks, detach, aliases. In-place changes of
 // a tensor's geometry or storage.
+#include "tensor/in_use.h"
 #include "tensor/storage.h"
 
 enum { SIZES_TEXT = 512 };
@@ -37,6 +38,7 @@ px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
+  PX__USES(self);
   PX_TRY(check_geometry(self->storage, (px_dtype)self->dtype, ndim, sizes, strides, offset));
   PX_TRY(px__tensor_view(out, self, ndim, sizes, strides, offset));
   return PX_OK;
@@ -54,7 +56,7 @@ px_status px_tensor_from_storage(px_tensor **out, px_storage *storage, px_dtype 
 static px_status same_memory(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
                         self->strides, self->offset));
-  (*out)->flags |= self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG);
+  (*out)->flags |= px__flags(self) & (PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG);
   if (px__is_batched(self)) px__batched_over(*out, self->physical, self->level);
   return PX_OK;
 }
@@ -63,7 +65,7 @@ bool px__any_conj_neg;
 
 px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsigned flags) {
   PX_TRY(px__tensor_view(out, self, self->ndim, self->sizes, self->strides, self->offset));
-  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
+  (*out)->flags = (uint16_t)((px__flags(*out) & ~PX_TENSOR_CONJ_NEG) | flags);
   __atomic_store_n(&px__any_conj_neg, true, __ATOMIC_RELAXED);
   return PX_OK;
 }
@@ -72,9 +74,10 @@ px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
+  PX__USES(self);
   PX_TRY(same_memory(out, self));
   (*out)->version = px_retain(self->version);
-  (*out)->flags |= self->flags & PX_TENSOR_ALIASED;
+  (*out)->flags |= px__flags(self) & PX_TENSOR_ALIASED;
   return PX_OK;
 }
 
@@ -91,7 +94,7 @@ static px_status make_own_version(px_tensor *self, uint64_t count) {
   px__object_init(version, &version_class);
   version->count = count;
   self->version = version;
-  self->flags |= PX_TENSOR_ALIASED;
+  px__flags_set(self, PX_TENSOR_ALIASED, true);
   return PX_OK;
 }
 
@@ -100,6 +103,7 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_tensor) made = NULL;
+  PX__USES(self);
   PX_TRY(same_memory(&made, self));
   PX_TRY(make_own_version(made, 0));
   *out = PX_MOVE(made);
@@ -111,7 +115,8 @@ px_status px__batched_new(px_tensor **out, px_tensor *physical, int level) {
   PX_TRY(px__tensor_new(out, physical->storage, (px_dtype)physical->dtype, physical->ndim - 1,
                         physical->sizes + 1, physical->strides + 1, physical->offset));
   (*out)->version = px_retain(physical->version);
-  (*out)->flags |= physical->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_CONJ_NEG);
+  (*out)->flags |=
+      px__flags(physical) & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_CONJ_NEG);
   px__batched_over(*out, physical, level);
   return PX_OK;
 }
@@ -121,18 +126,19 @@ px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_storage) none = NULL;
+  PX__USES(self);
   PX_TRY(px__storage_new(&none, 0, px__tensor_device(self), px__thread_cache_here));
   PX_TRY(
       px__tensor_new(out, none, (px_dtype)self->dtype, self->ndim, self->sizes, self->strides, 0));
   return PX_OK;
 }
 
-static void take_geometry(px_tensor *self, const px_tensor *value) {
+static void set_geometry(px_tensor *self, const px_tensor *value) {
   self->offset = value->offset;
   self->ndim = value->ndim;
   self->dtype = value->dtype;
-  self->flags =
-      (uint16_t)((self->flags & ~PX_TENSOR_CONJ_NEG) | (value->flags & PX_TENSOR_CONJ_NEG));
+  px__flags_set(self, PX_TENSOR_CONJ_NEG, false);
+  px__flags_set(self, px__flags(value) & PX_TENSOR_CONJ_NEG, true);
   for (int d = 0; d < value->ndim; d++) {
     self->sizes[d] = value->sizes[d];
     self->strides[d] = value->strides[d];
@@ -141,9 +147,15 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
   self->contiguous = value->contiguous;
 }
 
-px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
+static px_status take_geometry(px_tensor *self, const px_tensor *view) {
+  PX__CHANGE(self, NULL);
   PX_TRY(px__tensor_reserve_dims(self, view->ndim));
-  take_geometry(self, view);
+  set_geometry(self, view);
+  return PX_OK;
+}
+
+px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
+  PX_TRY(take_geometry(self, view));
   if (px__is_batched(view)) px__batched_over(self, view->physical, view->level);
   return PX_OK;
 }
@@ -156,30 +168,62 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   if (self == value) return PX_OK;
   PX_CHECK(!px__is_batched(self) && !px__is_batched(value), PX_RUNTIME,
            "mutating directly with `.data` under vmap transform is not allowed.");
+  PX_SCOPED(px_storage) old = NULL;  // released after the change
+  PX__CHANGE(self, NULL);
   PX_TRY(px__tensor_reserve_dims(self, value->ndim));
   if (!self->version) PX_TRY(make_own_version(self, px_tensor_version(self)));
-  px_storage *old = self->storage;
+  old = self->storage;
   self->storage = px_retain(value->storage);
-  take_geometry(self, value);
-  px_release(old);
+  set_geometry(self, value);
   return PX_OK;
+}
+
+// What the new sizes of a resized tensor rest on.
+typedef struct resized {
+  px_storage *storage;  // owned
+  int64_t offset;
+  px_dtype dtype;
+  bool same;  // the tensor has the sizes
+} resized;
+
+static resized resized_of(const px_tensor *self, int ndim, const int64_t *sizes) {
+  PX__USES(self);
+  return (resized){px_retain(self->storage), self->offset, (px_dtype)self->dtype,
+                   px__has_sizes(self, ndim, sizes)};
+}
+
+// *done is false if another thread has changed the tensor meanwhile.
+static px_status set_sizes(bool *done, px_tensor *self, const resized *to, int ndim,
+                           const int64_t *sizes, const int64_t *strides) {
+  PX__CHANGE(self, NULL);
+  *done = self->storage == to->storage && self->offset == to->offset && self->dtype == to->dtype;
+  if (!*done) return PX_OK;
+  PX_TRY(px__tensor_reserve_dims(self, ndim));
+  for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
+  self->ndim = (int8_t)ndim;
+  px__tensor_update_derived(self);
+  return PX_OK;
+}
+
+static px_status try_resize(bool *done, px_tensor *self, int ndim, const int64_t *sizes) {
+  size_t bytes;
+  int64_t strides[PX_MAX_DIMS];
+  resized to = resized_of(self, ndim, sizes);
+  PX_SCOPED(px_storage) storage = to.storage;
+  *done = to.same;
+  if (to.same) return PX_OK;
+  PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, to.dtype));
+  px__row_major(ndim, sizes, strides);
+  PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, to.offset, to.dtype));
+  PX_TRY(px__storage_grow(storage, bytes));
+  return set_sizes(done, self, &to, ndim, sizes, strides);
 }
 
 px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
   PX_GIVEN(self);
   PX_GIVEN_N(sizes, ndim);
-  size_t bytes;
-  int64_t strides[PX_MAX_DIMS];
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__check_not_batched(self));
-  if (self->ndim == ndim && !memcmp(self->sizes, sizes, sizeof *sizes * (size_t)ndim)) return PX_OK;
-  PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, (px_dtype)self->dtype));
-  px__row_major(ndim, sizes, strides);
-  PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, self->offset, (px_dtype)self->dtype));
-  PX_TRY(px__tensor_reserve_dims(self, ndim));
-  PX_TRY(px__storage_grow(self->storage, bytes));
-  for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
-  self->ndim = (int8_t)ndim;
-  px__tensor_update_derived(self);
+  for (bool done = false; !done;) PX_TRY(try_resize(&done, self, ndim, sizes));
   return PX_OK;
 }

@@ -249,3 +249,19 @@ PX_TEST(idle_memory_is_released_immediately) {
   px_release(imported);
   CHECK_EQ(px_live_objects("tensor"), before - 1);
 }
+PX_TEST(export_keeps_its_memory_after_the_tensor_gets_other_data) {
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) imported = NULL;
+  px_scalar sum;
+  px_dl_managed *managed;
+  OK(px_full(&t, (int64_t[]){4096}, 1, px_float(3), PX_FLOAT32, px_cpu(), false, false));
+  OK(px_dlpack_export(&managed, t, NULL));
+  OK(px_tensor_empty(&other, 0, NULL, PX_FLOAT32, px_cpu()));
+  OK(px_tensor_set_data(t, other));
+  OK(px_dlpack_import_take(&imported, managed));
+  PX_SCOPED(px_tensor) total = NULL;
+  OK(px_sum(&total, imported, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_tensor_item(&sum, total));
+  CHECK_EQ(px_scalar_float(sum), 3 * 4096);
+}

@@ -60,7 +60,7 @@ EXT_FUNCTION(nn_utils, vector_to_parameters, "(vec: Tensor, parameters: Iterable
   }
   if (ext_take_tensors(&parts, list, "vector_to_parameters", "vec") < 0) return NULL;
   for (Py_ssize_t i = 0; i < given.count; i++)
-    EXT_TRY(px_tensor_set_data(given.items[i], parts.items[i]));
+    EXT_WAIT(px_tensor_set_data(given.items[i], parts.items[i]));
   Py_RETURN_NONE;
 }
 

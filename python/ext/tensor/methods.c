@@ -110,7 +110,7 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
   if (!all || ext_to_ints(all, &read) < 0) return NULL;
   if (px_tensor_requires_grad(T(self)))
     EXT_FAIL(PyExc_RuntimeError, "cannot resize variables that require grad");
-  EXT_TRY(px_tensor_resize(T(self), read.count, read.items));
+  EXT_WAIT(px_tensor_resize(T(self), read.count, read.items));
   return Py_NewRef(self);
 }
 
@@ -125,7 +125,7 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
 static PyObject *resized_as(px_tensor *self, const px_tensor *like) {
   if (px_tensor_requires_grad(self))
     EXT_FAIL(PyExc_RuntimeError, "cannot resize variables that require grad");
-  EXT_TRY(px_tensor_resize(self, px_tensor_ndim(like), px_tensor_sizes(like)));
+  EXT_WAIT(px_tensor_resize(self, px_tensor_ndim(like), px_tensor_sizes(like)));
   return ext_wrap(px_retain(self));
 }
 EXT_METHOD(tensor, resize_as_, "(the_template: Tensor) -> Tensor", RESIZE_AS) {

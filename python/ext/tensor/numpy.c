@@ -234,13 +234,14 @@ static PyObject *to_numpy(px_tensor *t) {
   if (!px_dtype_about(px_tensor_dtype(t))->numpy)
     EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType %s", px_dtype_class(px_tensor_dtype(t)));
   void *data = no_data;
-  if (px_tensor_numel(t)) EXT_WAIT(px_tensor_host_data(&data, t));
   holder_object *holder = ext_new(&holder_type);
   if (!holder) return NULL;
-  holder->tensor = px_retain(t);
-  holder->data = data;
-  px_tensor_data(t);  // the address is now known outside the library
   EXT_OWNED *owner = (PyObject *)holder;
+  // The array keeps this memory, also if the tensor gets other memory later.
+  EXT_TRY(px_tensor_detach(&holder->tensor, t));
+  if (px_tensor_numel(t)) EXT_WAIT(px_tensor_host_data(&data, holder->tensor));
+  holder->data = data;
+  px_tensor_data(holder->tensor);  // the address is now known outside the library
   return ext_call_from("numpy", "asarray", "(O)", owner);
 }
 

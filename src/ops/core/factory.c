@@ -43,7 +43,7 @@ static px_status make(px_call *call, const px__options *o, int64_t ndim, const i
 enum { MEMSET_LIMIT = 32768 };
 static px_status fill(px_tensor *t, px_scalar value) {
   bool zero = value.kind == 'f' ? value.v.f == 0 && !signbit(value.v.f) : px_scalar_int(value) == 0;
-  uint16_t needs = t->flags & PX_TENSOR_NEEDS_GRAD;
+  uint16_t needs = px__flags(t) & PX_TENSOR_NEEDS_GRAD;
   if (t->numel == 0) return PX_OK;
   if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU && t->numel <= MEMSET_LIMIT)
     return memset(px__tensor_at(t), 0, (size_t)t->numel * px__item(t)), PX_OK;

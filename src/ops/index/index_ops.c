@@ -47,7 +47,7 @@ PX_RUN(index_backward) {
 // Converts a number or 0-dim value to self's device and dtype. Other values must match already.
 static px_status value_for(px_tensor **out, const px_tensor *values, const px_tensor *self) {
   px_device d = px__tensor_device(self);
-  if (values->flags & PX_TENSOR_WRAPPED)
+  if (px__flags(values) & PX_TENSOR_WRAPPED)
     return px__tensor_to(out, values, (px_dtype)self->dtype, d);
   PX_CHECK(values->dtype == self->dtype, PX_RUNTIME,
            "Index put requires the source and destination dtypes match, got %s for the destination "
@@ -332,7 +332,7 @@ px_status px__scatter(px_call *call, const px__scatter_call *s) {
 PX_RUN(scatter) {
   PX_SCOPED(px_tensor) value = NULL;
   px__scatter_call s = {args->self, args->index, args->src, .dim = args->dim};
-  if (s.src->flags & PX_TENSOR_WRAPPED) {
+  if (px__flags(s.src) & PX_TENSOR_WRAPPED) {
     PX_TRY(value_for(&value, s.src, s.self));
     s.src = value;
   }

@@ -26,7 +26,7 @@ px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
   PX_SCOPED(px_tensor) values = NULL;
   px_device device = px__tensor_device(self);
   bool plain =
-      !px__needs_grad(self) && !px__is_batched(self) && !(self->flags & PX_TENSOR_CONJ_NEG);
+      !px__needs_grad(self) && !px__is_batched(self) && !(px__flags(self) & PX_TENSOR_CONJ_NEG);
   if (!plain || self->dtype >= PX_DTYPE_COMPUTED || !self->numel ||
       !px__named_kernel_on(&sorted_kernel, (px_device_type)device.type))
     return px_sort(out, &indices, self, dim, false, true);
@@ -114,7 +114,7 @@ PX_VMAP_RULE(median) {
 static px_status promote_both(px_tensor **a, px_tensor **b, const px_tensor *first,
                               const px_tensor *second) {
   px_dtype one = (px_dtype)first->dtype, other = (px_dtype)second->dtype;
-  bool number = second->flags & PX_TENSOR_WRAPPED, fits = !px_dtype_is_float(other);
+  bool number = px__flags(second) & PX_TENSOR_WRAPPED, fits = !px_dtype_is_float(other);
   px_dtype dtype = one;
   if (!number || (!fits && !px_dtype_is_float(one)))
     PX_TRY(px_dtype_promote_or_fail(&dtype, one, other));

@@ -48,7 +48,7 @@ PX_RUN(frexp) {
 
 static px_status doubled(px_tensor **out, const px_tensor *t) {
   bool complex = px_dtype_is_complex((px_dtype)t->dtype);
-  if (!(t->flags & PX_TENSOR_WRAPPED))
+  if (!(px__flags(t) & PX_TENSOR_WRAPPED))
     return px_to(out, t, complex ? PX_COMPLEX128 : PX_FLOAT64, PX_DEVICE_NONE, false, false);
   *out = px_retain((px_tensor *)t);
   return PX_OK;

@@ -81,7 +81,7 @@ PX_RUN(view_dtype) {
 PX_RUN(view_as_real) {
   const px_tensor *self = args->self;
   geometry g = geometry_of(self);
-  PX_CHECK(!(self->flags & PX_TENSOR_CONJ), PX_RUNTIME,
+  PX_CHECK(!(px__flags(self) & PX_TENSOR_CONJ), PX_RUNTIME,
            "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate "
            "tensor so you can view it as real, use self.resolve_conj(); however, be warned that "
            "the resulting tensor will NOT alias the original.");
@@ -117,12 +117,12 @@ PX_RUN(view_as_complex) {
 // The real or imaginary part. The imaginary part of a conjugated tensor is a negative view.
 static px_status part(px_tensor **out, const px_tensor *self, int is_imag) {
   geometry g = geometry_of(self);
-  unsigned flags = self->flags & PX_TENSOR_NEG;
+  unsigned flags = px__flags(self) & PX_TENSOR_NEG;
   for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
   g.offset = 2 * g.offset + is_imag;
   PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
-  if (is_imag && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
-  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
+  if (is_imag && (px__flags(self) & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
+  (*out)->flags = (uint16_t)((px__flags(*out) & ~PX_TENSOR_CONJ_NEG) | flags);
   return PX_OK;
 }
 // The dimension of pairs belongs to each batch entry. Entries without dimensions fail, although the
@@ -143,7 +143,7 @@ PX_RUN(conj) {
   px_tensor *self = args->self;
   if (px_dtype_is_complex((px_dtype)self->dtype))
     return px__tensor_conj_neg_view(&call->results[0], self,
-                                    (self->flags & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_CONJ);
+                                    (px__flags(self) & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_CONJ);
   call->results[0] = px_retain(self);
   return PX_OK;
 }
@@ -151,7 +151,7 @@ PX_RUN(conj) {
 PX_RUN(_neg_view) {
   px_tensor *self = args->self;
   return px__tensor_conj_neg_view(&call->results[0], self,
-                                  (self->flags & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_NEG);
+                                  (px__flags(self) & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_NEG);
 }
 
 PX_RUN(_resolve) {

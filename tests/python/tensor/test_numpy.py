@@ -26,6 +26,13 @@ class Arrays(unittest.TestCase):
         del a, t
         self.assertEqual(b.tolist(), [5, 7, 9])
 
+    def test_array_keeps_its_memory_after_the_tensor_gets_other_data(self):
+        t = torch.full((4096,), 3.0)
+        a, z = t.numpy(), t.detach().numpy()
+        t.data = torch.zeros(1)
+        torch.full((4096,), 7.0)  # reuses memory that was freed
+        self.assertEqual((set(a.tolist()), set(z.tolist())), ({3.0}, {3.0}))
+
     def test_scalars_keep_values(self):
         made = [torch.as_tensor(np.int64(i)) for i in range(50)]
         self.assertEqual([t.item() for t in made], list(range(50)))
