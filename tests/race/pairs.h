@@ -39,9 +39,9 @@ static void *run_side(void *argument) {
   return NULL;
 }
 
-// Seconds for each pair: STRESS_SECONDS, or a hundredth.
+// Seconds for each pair: PAIR_SECONDS, or a hundredth.
 static inline double seconds_of_pair(void) {
-  const char *text = getenv("STRESS_SECONDS");
+  const char *text = getenv("PAIR_SECONDS");
   return text ? atof(text) : 0.01;
 }
 
@@ -53,5 +53,5 @@ static inline void run_pair(const action *a, const action *b, void *shared) {
     CHECK(pthread_create(&sides[i].thread, NULL, run_side, &sides[i]) == 0);
   for (int i = 0; i < 2; i++) pthread_join(sides[i].thread, NULL);
   CHECK(seconds_now() < deadline + 5);  // no wait of one thread for the other
-  tally("pairs of threads", 1);
+  tally("pairs", 1);
 }
