@@ -6,6 +6,7 @@ zipfile lists the records. This module checks each record's offset, size and che
 allocation. The total size of all records is limited to the size of the file."""
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -34,8 +35,11 @@ class Reader:
         try:
             archive = zipfile.ZipFile(file)
             records, self.directory = archive.infolist(), archive.start_dir
+            self.count = len(records)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, EOFError,
-                struct.error):
+                struct.error, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:
+                raise  # of the file itself; EINVAL is an offset before its start
             raise RuntimeError("PytorchStreamReader failed reading zip archive: failed finding "
                                "central directory." + _CORRUPT) from None
         self.prefix = records[0].filename.partition("/")[0] + "/" if records else ""
@@ -51,8 +55,10 @@ class Reader:
         if record.compress_type != zipfile.ZIP_STORED or record.flag_bits & 1:
             raise RuntimeError(f"PytorchStreamReader failed reading file {name}: it is compressed "
                                "or encrypted, which files of torch.save are not")
-        self.file.seek(record.header_offset)
-        header = self.file.read(_LOCAL_HEADER)
+        header = b""
+        if 0 <= record.header_offset <= self.size - _LOCAL_HEADER:
+            self.file.seek(record.header_offset)
+            header = self.file.read(_LOCAL_HEADER)
         if len(header) < _LOCAL_HEADER or header[:4] != b"PK\3\4":
             raise RuntimeError(f"PytorchStreamReader failed reading file {name}: invalid header or "
                                "archive is corrupted." + _CORRUPT)
@@ -113,7 +119,7 @@ class Reader:
         with open(self.file.name, "r+b") as file:
             made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE)
         at = self.directory
-        while made[at:at + 4] == b"PK\1\2":  # writes invalidate the checksums: 0 means none
+        for _ in range(self.count):  # writes invalidate the checksums: 0 means none
             made[at + 16:at + 20] = bytes(4)
             at += 46 + sum(struct.unpack("<HHH", made[at + 28:at + 34]))
         return made

@@ -660,7 +660,7 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *,
         pickle_load_args: arguments of the unpickler, for weights_only=False
 
     Raises pickle.UnpicklingError for content disallowed by weights_only; RuntimeError for corrupt files
-    and unavailable devices.
+    and unavailable devices; EOFError for pickles that end early; ValueError for an unknown byte order.
     """
     if weights_only is None:
         weights_only = pickle_module is None

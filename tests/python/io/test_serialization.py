@@ -5,10 +5,13 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import argparse
 import copy
+import errno
 import gc
 import io
+import itertools
 import mmap
 import pickle
+import struct
 import subprocess
 import sys
 import tempfile
@@ -620,6 +623,36 @@ class MaliciousFiles(unittest.TestCase):
         file.seek(0)
         with self.assertRaisesRegex(RuntimeError, "storages overlap"):
             torch.load(file)
+
+    def test_offsets_outside_the_file(self):
+        whole = saved_buffer({"x": torch.arange(6.0), "y": torch.ones(2)}).getvalue()
+        end = whole.rindex(b"PK\5\6")
+        fields = [(end + at, 4) for at in (12, 16)]  # size and offset of the central directory
+        fields += [(whole.rindex(name) - 4, 4) for name in (b"archive/data.pkl", b"archive/data/1")]  # offsets of the local headers
+        count, size, begin = struct.unpack("<HII", whole[end + 10:end + 20])
+        zip64 = (whole[:end] + struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, begin)
+                 + struct.pack("<4sIQI", b"PK\6\7", 0, end, 1) + whole[end:end + 8] + b"\xff" * 12 + whole[-2:])
+        self.assertEqual(torch.load(io.BytesIO(zip64))["y"].tolist(), [1, 1])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.pt")
+            for data, places in ((whole, fields), (zip64, [(end + 40, 8), (end + 48, 8)])):
+                for (at, width), value in itertools.product(places, (1238, 1 << 30, (1 << 31) + 5, (1 << 32) - 2, (1 << 62) + 1, (1 << 64) - 1)):
+                    changed = data[:at] + value.to_bytes(8, "little")[:width] + data[at + width:]
+                    with open(path, "wb") as file:
+                        file.write(changed)
+                    for load in (lambda: torch.load(io.BytesIO(changed)), lambda: torch.load(path), lambda: torch.load(path, mmap=True)):
+                        with self.assertRaisesRegex(RuntimeError, "^PytorchStreamReader failed"):
+                            load()
+
+    def test_read_errors_are_not_corrupt_files(self):
+        class Broken(io.BytesIO):
+            def read(self, size=-1):
+                if self.getvalue().startswith(b"PK\1\2", self.tell()):  # the central directory
+                    raise OSError(errno.EIO, "Input/output error")
+                return super().read(size)
+
+        with self.assertRaisesRegex(OSError, "Input/output error"):
+            torch.load(Broken(saved_buffer([1]).getvalue()))
 
     def test_non_checkpoint_files(self):
         for data, error, pattern in ((b"", EOFError, "empty"), (b"no such form", UnpicklingError, "Unsupported operand 110"),
