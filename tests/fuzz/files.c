@@ -3,6 +3,9 @@
 // words.
 #include "fuzz.h"
 
+#include "phlox/checkpoint.h"
+#include "unit/folder.h"
+
 // Returns a random dtype of the file format.
 static px_dtype dtype_of_files(void) {
   for (;;) {
@@ -90,9 +93,8 @@ FUZZ(trees_round_trip) {
   decode(bytes, encoded(bytes, sizeof bytes));
 }
 
-FUZZ(mutated_files_are_refused_or_read) {
-  static unsigned char bytes[1 << 16];
-  size_t length = encoded(bytes, sizeof bytes - 64);
+// Changes bytes of a file, which 64 spare bytes follow. Returns the new length.
+static size_t mutate(unsigned char *bytes, size_t length) {
   for (int64_t n = 1 + fuzz_below(4); n > 0; n--) {
     size_t at = (size_t)fuzz_below((int64_t)length);
     switch (fuzz_below(5)) {
@@ -114,7 +116,73 @@ FUZZ(mutated_files_are_refused_or_read) {
         length++;
     }
   }
-  decode(bytes, length);
+  return length;
+}
+
+FUZZ(mutated_files_are_refused_or_read) {
+  static unsigned char bytes[1 << 16];
+  size_t length = encoded(bytes, sizeof bytes - 64);
+  decode(bytes, mutate(bytes, length));
+}
+
+// ---- files on disk
+
+static size_t read_file(unsigned char *bytes, size_t capacity, const char *path) {
+  FILE *file = fopen(path, "rb");
+  CHECK(file);
+  size_t length = fread(bytes, 1, capacity, file);
+  fclose(file);
+  return length;
+}
+
+static void write_file(const char *path, const unsigned char *bytes, size_t length) {
+  FILE *file = fopen(path, "wb");
+  CHECK(file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0);
+}
+
+FUZZ(mutated_files_on_disk_are_refused_or_read) {
+  static unsigned char bytes[1 << 16];
+  PX_SCOPED(px_tree) tree = NULL;
+  PX_SCOPED(px_dict) dict = NULL;
+  const char *path = path_of("x.safetensors");
+  size_t length = encoded(bytes, sizeof bytes - 64);
+  write_file(path, bytes, mutate(bytes, length));
+  (void)fuzz_fine(px_load_tree(&tree, path, PX_DEVICE_NONE));
+  (void)fuzz_fine(px_load(&dict, path, px_cpu()));
+}
+
+// The files of a checkpoint.
+static unsigned char metadata[1 << 14], part[1 << 14];
+static size_t metadata_length, part_length;
+static char metadata_path[128], part_path[128];
+
+static void save_checkpoint(const px_checkpoint_item *items, int count) {
+  PX_SCOPED(px_tree) contents = NULL;
+  strcpy(metadata_path, path_of(".metadata"));
+  OK(px_checkpoint_save(folder, NULL, px_cpu(), items, count, NULL));
+  OK(px_load_tree(&contents, metadata_path, px_cpu()));
+  const px_tree *file = px_tree_at(px_tree_get(contents, "files"), 0);
+  strcpy(part_path, path_of(px_tree_get_text(px_tree_at(file, 0))));
+  metadata_length = read_file(metadata, sizeof metadata, metadata_path);
+  part_length = read_file(part, sizeof part, part_path);
+}
+
+FUZZ(mutated_checkpoints_are_refused_or_read) {
+  static unsigned char bytes[1 << 15];
+  PX_SCOPED(px_tensor) w = NULL, *b = NULL;
+  PX_SCOPED(px_checkpoint) saved = NULL;
+  int64_t sizes[] = {5, 3};
+  OK(px_zeros(&w, sizes, 2, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_zeros(&b, sizes, 1, PX_INT64, px_cpu(), false, false));
+  px_checkpoint_item items[] = {{"w", w, NULL, 0}, {"b", b, NULL, 0}};
+  if (!metadata_length) save_checkpoint(items, 2);
+  bool of_part = fuzz_one_in(2);
+  memcpy(bytes, metadata, metadata_length);
+  write_file(metadata_path, bytes, of_part ? metadata_length : mutate(bytes, metadata_length));
+  memcpy(bytes, part, part_length);
+  write_file(part_path, bytes, of_part ? mutate(bytes, part_length) : part_length);
+  if (fuzz_fine(px_checkpoint_open(&saved, folder)))
+    (void)fuzz_fine(px_checkpoint_read(saved, items, 2));
 }
 
 FUZZ(headers_of_random_words) {
