@@ -18,9 +18,11 @@ typedef struct autocast_object {
 } autocast_object;
 #define A(self) ((autocast_object *)(self))
 
-// Device type of a name. A type without autocast is rejected on use.
+// Device type of a name; -1 for NULL, after an exception. A type without autocast is rejected on
+// use.
 static int type_of(const char *name, px_device_type *out) {
   px_device device;
+  if (!name) return -1;
   EXT_TRY_INT(px_device_parse(&device, name));
   *out = (px_device_type)device.type;
   return 0;
@@ -55,7 +57,7 @@ EXT_INIT(autocast,
   if (!device_type || !PyUnicode_Check(device_type))
     EXT_FAIL_INT(PyExc_ValueError, "Expected `device_type` of type `str`, got: `%R`",
                  device_type ? (PyObject *)Py_TYPE(device_type) : Py_None);
-  if (type_of(PyUnicode_AsUTF8(device_type), &type) < 0) return -1;
+  if (type_of(ext_text(device_type), &type) < 0) return -1;
   return autocast_set(A(self), type, dtype, enabled, cache_enabled);
 }
 
@@ -213,7 +215,7 @@ EXT_FUNCTION(torch, set_autocast_enabled,
     EXT_FAIL(PyExc_TypeError,
              "set_autocast_enabled(): argument 'enabled' (position %d) must be bool, not %s",
              named ? 2 : 1, on ? ext_type_name(on) : "NoneType");
-  if (named && type_of(PyUnicode_AsUTF8(device_type), &type) < 0) return NULL;
+  if (named && type_of(ext_text(device_type), &type) < 0) return NULL;
   return ext_none(px_autocast_set_enabled(type, on == Py_True));
 }
 

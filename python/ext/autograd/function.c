@@ -16,7 +16,7 @@ typedef struct ctx_object {
   px_tensor *output_shapes[MAX_VALUES];  // shapes of tensor outputs, to materialize zeros
   int8_t position[MAX_VALUES];           // index of a recorded output among all outputs
   int all_outputs;
-  char name[64];
+  char *name;  // of the node
 } ctx_object;
 static ctx_object *ctx_of(PyObject *self) { return (ctx_object *)self; }
 
@@ -27,7 +27,7 @@ static void ctx_end(PyObject *self) {
 EXT_OWNS(ctx, EXT_OBJECT(ctx_object, dict), EXT_OBJECT(ctx_object, cls),
          EXT_OBJECT(ctx_object, to_save), EXT_OBJECT(ctx_object, dirty),
          EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_FINALIZER(ctx_end),
-         EXT_MEMORY(ctx_object, saved));
+         EXT_MEMORY(ctx_object, saved), EXT_MEMORY(ctx_object, name));
 EXT_TYPE(ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
          EXT_BASETYPE | EXT_GC,
          "FunctionCtx()\n--\n\n"
@@ -289,6 +289,14 @@ static PyObject *needs_of(PyObject *args) {
   return needs;
 }
 
+static char *name_of_node(const PyTypeObject *class) {
+  const char *dot = strrchr(class->tp_name, '.'), *name = dot ? dot + 1 : class->tp_name;
+  size_t length = strlen(name);
+  char *made = PyMem_Malloc(length + sizeof "Backward");
+  if (made) memcpy(mempcpy(made, name, length), "Backward", sizeof "Backward");
+  return made;
+}
+
 // forward runs before the node is created, so an exception leaves no trace. Tensors are saved after
 // it: a saved result belongs to the node.
 static PyObject *apply(PyObject *cls, PyObject *args) {
@@ -298,9 +306,7 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
   self->materialize = true;
   self->cls = Py_NewRef(cls);
   self->needs = needs_of(args);
-  const char *dot = strrchr(((PyTypeObject *)cls)->tp_name, '.');
-  snprintf(self->name, sizeof self->name, "%sBackward",
-           dot ? dot + 1 : ((PyTypeObject *)cls)->tp_name);
+  if (!(self->name = name_of_node((PyTypeObject *)cls))) return PyErr_NoMemory();
   px_modes before = px_modes_get(), within = before;
   within.grad = false, within.forward = 0;
   px_modes_set(within);

@@ -281,10 +281,10 @@ EXT_FUNCTION(
   EXT_ARGS(PyObject *, message);
   if (message && !PyUnicode_Check(message))
     EXT_FAIL(PyExc_TypeError, "error_message must be str, not %s", ext_type_name(message));
-  const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+  const char *text = message ? ext_text(message) : NULL;
   if (!text && message) return NULL;
   const char *before = px_saved_hooks_disabled();
-  EXT_OWNED *was = before ? PyUnicode_FromString(before) : Py_NewRef(Py_None);
+  EXT_OWNED *was = before ? ext_str(before) : Py_NewRef(Py_None);
   if (!was) return NULL;
   EXT_TRY(px_saved_hooks_disable(text));
   return ext_moved(&was);

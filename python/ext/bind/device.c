@@ -45,8 +45,11 @@ int ext_to_device(PyObject *object, px_device *out) {
   if (ext_is_none(object)) return *out = PX_DEVICE_NONE, 0;
   if (ext_is_device(object)) return *out = device_of(object), 0;
   if (PyUnicode_Check(object)) {
-    const char *text = PyUnicode_AsUTF8(object);
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(object, &size);
     if (!text) return -1;
+    if (strlen(text) != (size_t)size)
+      EXT_FAIL_INT(PyExc_RuntimeError, "Invalid device string: %R", object);
     return ext_zero(px_device_parse(out, text));
   }
   if (PyLong_Check(object) && !PyBool_Check(object)) {

@@ -48,7 +48,8 @@ static PyObject *exception_class(px_status code) {
 }
 
 static PyObject *raise_accelerator(const px_error *error) {
-  PyObject *exception = PyObject_CallFunction(ext_AcceleratorError, "s", error->message);
+  EXT_OWNED *text = ext_str(error->message);
+  PyObject *exception = text ? PyObject_CallOneArg(ext_AcceleratorError, text) : NULL;
   if (!exception) return NULL;
   PyObject *code = PyLong_FromLong(error->detail);
   if (code) PyObject_SetAttrString(exception, "error_code", code);
@@ -59,7 +60,8 @@ static PyObject *raise_accelerator(const px_error *error) {
 
 // File errors carry errno, like Python's own.
 static void *raise_os(const px_error *error) {
-  EXT_OWNED *exception = PyObject_CallFunction(exception_class(error->code), "s", error->message);
+  EXT_OWNED *text = ext_str(error->message);
+  EXT_OWNED *exception = text ? PyObject_CallOneArg(exception_class(error->code), text) : NULL;
   EXT_OWNED *code = exception ? PyLong_FromLong(error->detail) : NULL;
   if (!code || PyObject_SetAttrString(exception, "errno", code) < 0) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
@@ -76,7 +78,8 @@ void *ext_raise(void) {
   if (PyErr_Occurred()) return NULL;
   if (error.code == PX_ACCELERATOR) return raise_accelerator(&error);
   if ((error.code == PX_IO || error.code == PX_NOT_FOUND) && error.detail) return raise_os(&error);
-  PyErr_SetString(exception_class(error.code), error.message);
+  EXT_OWNED *text = ext_str(error.message);
+  if (text) PyErr_SetObject(exception_class(error.code), text);
   return NULL;
 }
 
@@ -104,7 +107,10 @@ static px_status warn(px_warning category, const char *text) {
   PyObject *const classes[] = {PyExc_UserWarning, PyExc_FutureWarning, PyExc_DeprecationWarning};
   PyGILState_STATE state = PyGILState_Ensure();
   px_status status = PX_OK;
-  if (PyErr_WarnEx(classes[category], text, 1) < 0) status = ext_error_from_python();
+  EXT_OWNED *message = ext_str(text);
+  if (!message || PyErr_WarnFormat(classes[category], 1, "%U", message) < 0)
+    status = ext_error_from_python();
+  Py_CLEAR(message);
   PyGILState_Release(state);
   return status;
 }

@@ -99,6 +99,13 @@ typedef struct ext_ints {
 static inline int ext_clamp_device_index(int64_t index) {
   return index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
 }
+// The UTF-8 text of a str, borrowed. ValueError for an embedded null character, where C would cut
+// it.
+const char *ext_text(PyObject *object);
+// The text of a name to look up. NULL, without an exception, if no name in C can equal it.
+const char *ext_lookup_text(PyObject *object);
+// A text of C as a str. Bytes that are not UTF-8 are escaped as \xff.
+PyObject *ext_str(const char *text);
 int ext_to_bool(PyObject *object, bool fallback);  // 0, 1, or -1
 int ext_to_int(PyObject *object, int64_t *out);    // an int or an object with __index__
 int ext_to_double(PyObject *object, double *out);

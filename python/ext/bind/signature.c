@@ -117,7 +117,7 @@ static int to_float(PyObject *object, void *out) {
 static int to_text(PyObject *object, void *out) {
   if (!PyUnicode_Check(object))
     EXT_FAIL_INT(PyExc_TypeError, "must be str, not %s", ext_type_name(object));
-  *(const char **)out = PyUnicode_AsUTF8(object);
+  *(const char **)out = ext_text(object);
   return *(const char **)out ? 0 : -1;
 }
 

@@ -183,7 +183,7 @@ static void tensor_dealloc(PyObject *object) {
 PyObject *ext_tensor_text(PyObject *self, const char *prefix) {
   char *text = NULL;
   EXT_WAIT(px_tensor_text(&text, ext_tensor(self), prefix));
-  PyObject *result = PyUnicode_FromString(text);
+  PyObject *result = ext_str(text);
   px_free(text);
   return result;
 }

@@ -13,7 +13,7 @@ PyObject *ext_from_value(px_value value) {
     case PX_ARG_SCALAR:
       return ext_scalar(px_value_scalar(value));
     case PX_ARG_TEXT:
-      return PyUnicode_FromString(value.v.text);
+      return ext_str(value.v.text);
     case PX_ARG_INTS:
       if (value.category == 'i') return PyLong_FromLongLong(value.v.ints[0]);
       break;
@@ -41,8 +41,24 @@ static int value_of_number(PyObject *object, uint8_t kind, px_value *out) {
   return 1;
 }
 
+const char *ext_text(PyObject *object) {
+  Py_ssize_t size;
+  const char *text = PyUnicode_AsUTF8AndSize(object, &size);
+  if (text && strlen(text) != (size_t)size) EXT_FAIL(PyExc_ValueError, "embedded null character");
+  return text;
+}
+const char *ext_lookup_text(PyObject *object) {
+  const char *text = ext_text(object);
+  if (!text) PyErr_Clear();
+  return text;
+}
+
+PyObject *ext_str(const char *text) {
+  return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
 static int value_of_text(PyObject *object, px_value *out) {
-  const char *text = PyUnicode_AsUTF8(object);
+  const char *text = ext_text(object);
   *out = PX_TX(text);
   return text ? 1 : -1;
 }

@@ -84,7 +84,7 @@ static PyObject *uuid_text(const unsigned char *u) {
   snprintf(text, sizeof text,
            "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
            u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
-  return PyUnicode_FromString(text);
+  return ext_str(text);
 }
 
 EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
@@ -102,7 +102,7 @@ EXT_FUNCTION(cuda, get_device_name, "(device: Device | None = None) -> str",
   px_device_properties p;
   EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_get_properties(&p, device.index));
-  return PyUnicode_FromString(p.name);
+  return ext_str(p.name);
 }
 EXT_FUNCTION(cuda, get_device_capability, "(device: Device | None = None) -> tuple[int, int]",
              "Returns the major and minor capability of a device; default: the current device.") {

@@ -198,7 +198,7 @@ static const char *const contexts[] = {"", "state", "alloc", "all"};
 static int read_skipped(PyObject *actions, unsigned *out) {
   EXT_OWNED *list = PySequence_Fast(actions, "skip_actions must be a list of str");
   for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
-    const char *name = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i));
+    const char *name = ext_text(PySequence_Fast_GET_ITEM(list, i));
     int action = 0;
     if (!name) return -1;
     while (action < PX_MEMORY_ACTIONS && strcmp(name, px_memory_action_name(action))) action++;

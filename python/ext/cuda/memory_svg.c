@@ -36,7 +36,7 @@ static int64_t number_in(PyObject *dict, const char *key) {
 }
 static const char *text_in(PyObject *dict, const char *key) {
   PyObject *value = entry(dict, key);
-  return value ? PyUnicode_AsUTF8(value) : NULL;
+  return value ? ext_text(value) : NULL;
 }
 static bool has_entry(PyObject *dict, const char *key) {
   return PyDict_Check(dict) && PyDict_GetItemString(dict, key);

@@ -17,7 +17,7 @@ EXT_MODULE(nvtx, "cuda.nvtx", "Annotations for NVIDIA's tools.");
 EXT_FUNCTION(autograd_profiler, _enter, "(name: str) -> int",
              "Begins a labeled range. Returns its id, or 0 if the profiler is off.") {
   EXT_ARGS(PyObject *, name);
-  const char *text = px_profile_running() ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = px_profile_running() ? ext_text(name) : NULL;
   if (PyErr_Occurred()) return NULL;
   return PyLong_FromLongLong(text ? px_profile_enter(PX_PROFILE_RANGE, text) : 0);
 }
@@ -141,7 +141,7 @@ EXT_FUNCTION0(
 static PyObject *table_of(const px_profile *profile, const char *picture) {
   char *text = NULL;
   EXT_TRY(px_profile_table(&text, profile));
-  EXT_OWNED *table = PyUnicode_FromString(text);
+  EXT_OWNED *table = ext_str(text);
   px_free(text);
   EXT_WAIT(px_profile_draw(profile, picture));
   return ext_moved(&table);
@@ -259,7 +259,7 @@ EXT_FUNCTION(autograd_profiler, _flops_table, "(counter: object, depth: int) -> 
   char *text = NULL;
   if (!counter_of(counter)) return NULL;
   EXT_TRY(px_flop_counter_table(&text, counter_of(counter), (int)depth));
-  PyObject *table = PyUnicode_FromString(text);
+  PyObject *table = ext_str(text);
   px_free(text);
   return table;
 }

@@ -133,12 +133,12 @@ static PyObject *table_attribute(PyObject *module, const char *path, const char 
 
 static PyObject *module_getattr(PyObject *module, PyObject *name) {
   EXT_OWNED *space = torch_name(module);
-  const char *word = PyUnicode_AsUTF8(name), *full = space ? PyUnicode_AsUTF8(space) : NULL;
-  if (!full || !word) return NULL;
+  const char *word = ext_lookup_text(name), *full = space ? PyUnicode_AsUTF8(space) : NULL;
+  if (!full) return NULL;
   const char *path = full[strlen("torch")] ? full + strlen("torch.") : "";
-  PyObject *found = table_attribute(module, path, word);
+  PyObject *found = word ? table_attribute(module, path, word) : NULL;
   if (found || PyErr_Occurred()) return found;
-  if (is_missing(path, word))
+  if (word && is_missing(path, word))
     EXT_FAIL(PyExc_AttributeError,
              "module '%U' has no attribute '%U': %U.%U is not implemented in Phlox", space, name,
              space, name);

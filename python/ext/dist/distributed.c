@@ -196,7 +196,7 @@ static const char **texts_of(PyObject *list, Py_ssize_t *count) {
   *count = PySequence_Fast_GET_SIZE(list);
   const char **texts = PyMem_Malloc(((size_t)*count + 1) * sizeof *texts);
   for (Py_ssize_t i = 0; texts && i < *count; i++)
-    if (!(texts[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i)))) {
+    if (!(texts[i] = ext_text(PySequence_Fast_GET_ITEM(list, i)))) {
       PyMem_Free(texts);
       return NULL;
     }

@@ -102,7 +102,7 @@ static const char *const shard_ops[] = {"clone",
 static bool is_pointwise(const char *name) {
   char bare[64];
   size_t n = strlen(name);
-  if (n >= sizeof bare) return false;
+  if (!n || n >= sizeof bare) return false;
   strcpy(bare, name);
   if (n > 4 && !strncmp(name, "__", 2) && !strcmp(name + n - 2, "__")) {
     memmove(bare, name + 2, n - 4);
@@ -572,7 +572,7 @@ static px_status put_detached(const char *name, const px_module_entry *entry, px
   bool saved = entry->tensor && (entry->sort != PX_ENTRY_BUFFER || entry->persistent);
   PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
   EXT_OWNED *owned = object;
-  EXT_OWNED *key = ext_is_sharded(object) ? PyUnicode_FromString(name) : NULL;
+  EXT_OWNED *key = ext_is_sharded(object) ? ext_str(name) : NULL;
   if (!key) return PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   EXT_OWNED *value = PyObject_CallMethod(object, "detach", NULL);
   return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();

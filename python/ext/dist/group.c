@@ -61,7 +61,7 @@ EXT_NEW(group,
   EXT_BIND(backend, store, rank, ranks, timeout, name, description);
   px_store *shared = ext_store(store);
   EXT_OWNED *all = shared && ranks ? PySequence_Tuple(ranks) : NULL;
-  const char *engine = backend && PyUnicode_Check(backend) ? PyUnicode_AsUTF8(backend) : NULL;
+  const char *engine = backend && PyUnicode_Check(backend) ? ext_text(backend) : NULL;
   if (!all || !engine || !name || ext_to_milliseconds(timeout, &milliseconds) < 0) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "ProcessGroup: init_process_group");
     return NULL;
@@ -78,7 +78,7 @@ EXT_SHARED_TYPE(group, ext_group_type, "torch.distributed.ProcessGroup", "distri
 
 PyObject *ext_group_from_comm(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
                               const char *description) {
-  EXT_OWNED *ranks = ranks_take, *text = PyUnicode_FromString(description);
+  EXT_OWNED *ranks = ranks_take, *text = ext_str(description);
   EXT_OWNED *name =
       PyUnicode_FromFormat("%zd", registry()->made ? PyDict_GET_SIZE(registry()->made) : 0);
   if (ranks && text && name)

@@ -58,7 +58,7 @@ static PyObject *names_of(const px_mesh *mesh) {
   if (!ndim || !px_mesh_name(mesh, 0)) Py_RETURN_NONE;
   EXT_OWNED *names = PyTuple_New(ndim);
   for (int d = 0; names && d < ndim; d++) {
-    PyObject *name = PyUnicode_FromString(px_mesh_name(mesh, d));
+    PyObject *name = ext_str(px_mesh_name(mesh, d));
     if (!name) return NULL;
     PyTuple_SET_ITEM(names, d, name);
   }
@@ -81,17 +81,16 @@ static PyObject *ranks_tensor(const px_mesh *mesh) {
 static PyObject *group_along(const px_mesh *mesh, int dim) {
   PyObject *world = ext_group(NULL);
   px_comm *comm = px_mesh_comm(mesh, dim);
-  char description[80];
   if (!world || comm == ext_comm(world)) return Py_XNewRef(world);
   const char *name = px_mesh_name(mesh, dim);
-  if (name)
-    snprintf(description, sizeof description, "mesh_%.64s", name);
-  else
-    snprintf(description, sizeof description, "mesh_dim_%d", dim);
+  EXT_OWNED *description =
+      name ? PyUnicode_FromFormat("mesh_%s", name) : PyUnicode_FromFormat("mesh_dim_%d", dim);
+  if (!description) return NULL;
   EXT_OWNED *ranks = line_ranks(mesh, dim);
   EXT_OWNED *sorted = ranks ? PySequence_List(ranks) : NULL;
   if (!sorted || PyList_Sort(sorted) < 0) return NULL;
-  return ext_group_from_comm(px_retain(comm), world, PyList_AsTuple(sorted), description);
+  return ext_group_from_comm(px_retain(comm), world, PyList_AsTuple(sorted),
+                             PyUnicode_AsUTF8(description));
 }
 
 static int fill_groups(PyObject *self) {
@@ -133,7 +132,7 @@ static int read_names(mesh_args *p, PyObject *names) {
                  "len(mesh_dim_names): %zd and len(mesh_shape):%d.",
                  PyTuple_Check(names) ? PyTuple_GET_SIZE(names) : -1, p->ndim);
   for (int d = 0; d < p->ndim; d++)
-    if (!(p->names[d] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, d)))) return -1;
+    if (!(p->names[d] = ext_text(PyTuple_GET_ITEM(names, d)))) return -1;
   p->named = true;
   for (int d = 0; d < p->ndim; d++)
     for (int e = 0; e < d; e++)
@@ -193,13 +192,15 @@ static int choose_device(const char *type) {
 }
 
 static int check_type(PyObject *type) {
-  for (const char *c = PyUnicode_AsUTF8(type); c && *c; c++)
-    if (!Py_ISALPHA(*c))
+  const char *text = ext_text(type);
+  if (!text) return -1;
+  for (; *text; text++)
+    if (!Py_ISALPHA(*text))
       EXT_FAIL_INT(PyExc_RuntimeError,
                    "Device type with index is not supported but got %U. If you maintained a "
                    "'torch.device' object, it's recommended to pass in 'device.type'.",
                    type);
-  return PyErr_Occurred() ? -1 : 0;
+  return 0;
 }
 
 static PyObject *create_mesh(const mesh_args *p, PyObject *device_type) {
@@ -351,7 +352,7 @@ static int fail_names(PyObject *self, PyObject *asked) {
 
 // Looks up a name among the mesh's dimensions, and a root's flattened meshes.
 static int find_name(PyObject *self, PyObject *asked, PyObject *name, PyObject **from, int *dim) {
-  const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = PyUnicode_Check(name) ? ext_lookup_text(name) : NULL;
   *from = self;
   if (text && px_mesh_find(dim, M(self)->mesh, text) == PX_OK) return 0;
   px_error_clear();
@@ -432,12 +433,13 @@ EXT_METHOD(mesh, _flatten,
   EXT_OWNED *name = mesh_dim_name && PyUnicode_Check(mesh_dim_name) ? Py_NewRef(mesh_dim_name)
                     : line                                          ? PyUnicode_Join(line, own)
                                                                     : NULL;
-  if (!name) return NULL;
+  const char *text = name ? ext_text(name) : NULL;
+  if (!text) return NULL;
   if (PyTuple_GET_SIZE(own) == 1 && !PyUnicode_Compare(PyTuple_GET_ITEM(own, 0), name))
     return Py_NewRef(self);
   PyObject *before = flattened_before(self, name, &bad);
   if (bad || before) return Py_XNewRef(before);
-  EXT_WAIT(px_mesh_flatten(&flat, M(self)->mesh, PyUnicode_AsUTF8(name)));
+  EXT_WAIT(px_mesh_flatten(&flat, M(self)->mesh, text));
   EXT_OWNED *made = mesh_over(flat, M(self)->device_type, root_of(self));
   if (!made || fill_groups(made) < 0 || PyDict_SetItem(M(root_of(self))->flattened, name, made) < 0)
     return NULL;
@@ -538,15 +540,15 @@ static int to_dim(PyObject *self, PyObject *given) {
   int dim, ndim = px_mesh_ndim(M(self)->mesh);
   if (PyUnicode_Check(given)) {
     EXT_OWNED *names = names_of(M(self)->mesh);
-    const char *name = names ? PyUnicode_AsUTF8(given) : NULL;
-    if (!name) return -1;
+    const char *name = ext_lookup_text(given);
+    if (!names) return -1;
     if (names == Py_None) EXT_FAIL_INT(PyExc_KeyError, "No `mesh_dim_names` found.");
-    if (px_mesh_find(&dim, M(self)->mesh, name) == PX_OK) return dim;
+    if (name && px_mesh_find(&dim, M(self)->mesh, name) == PX_OK) return dim;
     px_error_clear();
     EXT_FAIL_INT(PyExc_KeyError,
-                 "Mesh dimension '%s' does not exist. Available mesh dimensions are: "
+                 "Mesh dimension '%U' does not exist. Available mesh dimensions are: "
                  "mesh_dim_names=%R",
-                 name, names);
+                 given, names);
   }
   if (ext_to_int(given, &index) < 0) return -1;
   if (index < -ndim || index >= ndim) EXT_FAIL_INT(PyExc_IndexError, "tuple index out of range");

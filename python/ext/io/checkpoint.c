@@ -156,7 +156,7 @@ static int add_items(items *all, PyObject *leaves, bool reads) {
     PyObject *leaf = PySequence_Fast_GET_ITEM(list, i), *tensor = PyTuple_GET_ITEM(leaf, 3);
     px_checkpoint_item *item = &all->list[all->count];
     if (!ext_is_tensor(tensor)) continue;
-    *item = (px_checkpoint_item){.name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(leaf, 0)),
+    *item = (px_checkpoint_item){.name = ext_text(PyTuple_GET_ITEM(leaf, 0)),
                                  .part = ext_tensor(tensor)};
     if (!item->name) return -1;
     if (ext_is_sharded(tensor) && add_rows(all, item, tensor, reads) < 0) return -1;

@@ -33,11 +33,9 @@ static px_tree *number_tree(PyObject *object) {
 }
 
 static px_tree *text_tree(PyObject *object) {
-  Py_ssize_t length;
   px_tree *made = NULL;
-  const char *text = PyUnicode_AsUTF8AndSize(object, &length);
+  const char *text = ext_text(object);
   if (!text) return NULL;
-  if (strlen(text) != (size_t)length) EXT_FAIL(PyExc_ValueError, "embedded null character");
   EXT_TRY(px_tree_text(&made, text));
   return made;
 }
@@ -171,9 +169,7 @@ static PyObject *dict_object(const px_tree *tree, object_builder *b, bool ordere
     px_tree *part = px_tree_at(tree, i);
     bool known = px_tree_kind_of(part) != PX_TREE_FOREIGN;
     EXT_OWNED *key = to_object(px_tree_key(tree, i), b);
-    EXT_OWNED *value = !key    ? NULL
-                       : known ? to_object(part, b)
-                               : PyUnicode_FromString(px_tree_get_text(part));
+    EXT_OWNED *value = !key ? NULL : known ? to_object(part, b) : ext_str(px_tree_get_text(part));
     if (!value || PyObject_SetItem(known ? dict : foreign, key, value) < 0) return NULL;
   }
   if (!dict || !foreign) return NULL;
@@ -186,7 +182,7 @@ static PyObject *to_object(const px_tree *tree, object_builder *b) {
     case PX_TREE_NUMBER:
       return ext_scalar(px_tree_get_number(tree));
     case PX_TREE_TEXT:
-      return PyUnicode_FromString(px_tree_get_text(tree));
+      return ext_str(px_tree_get_text(tree));
     case PX_TREE_DTYPE:
       return ext_dtype(px_tree_get_dtype(tree));
     case PX_TREE_DEVICE:

@@ -263,7 +263,7 @@ static int map_python2_name(PyObject **module, PyObject **name) {
 // Non-function globals: dtypes, storage types, Tensor. Borrowed; NULL if unknown, with or without
 // an error.
 static PyObject *value_of(PyObject *full) {
-  const char *name = PyUnicode_AsUTF8(full);
+  const char *name = ext_lookup_text(full);
   if (!name) return NULL;
   if (!strcmp(name, "torch.Tensor")) return (PyObject *)ext_TensorType;
   PyObject *found = PyDict_GetItemWithError(storage_types, full);

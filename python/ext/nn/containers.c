@@ -51,7 +51,7 @@ static PyObject *subscript(PyObject *self, PyObject *index) {
 }
 
 static int remove_child(PyObject *self, PyObject *name) {
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_text(name);
   if (!text) return -1;
   EXT_TRY_INT(px_module_remove(ext_module(self), text));
   return PyDict_DelItem(children_of(self), name);
@@ -81,7 +81,7 @@ static int remove_at(PyObject *self, PyObject *index) {
 static int assign(PyObject *self, PyObject *index, PyObject *value) {
   if (!value && !is_dict(self)) return remove_at(self, index);
   EXT_OWNED *name = is_dict(self) ? Py_NewRef(index) : name_at(self, index);
-  const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = name ? ext_text(name) : NULL;
   if (!text) return -1;
   return value ? ext_module_put_child(self, text, value) : remove_child(self, name);
 }

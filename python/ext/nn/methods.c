@@ -31,7 +31,7 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
   EXT_BIND(name, param);
   if (!PyUnicode_Check(name))
     EXT_FAIL(PyExc_TypeError, "parameter name should be a string. Got %s", ext_type_name(name));
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_text(name);
   if (!text || ext_module_ready(self, "parameter") < 0) return NULL;
   if (is_used_otherwise(self, name, PX_ENTRY_PARAMETER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
@@ -55,7 +55,7 @@ EXT_METHOD(module, register_buffer,
   EXT_BIND(name, tensor, persistent);
   if (!PyUnicode_Check(name))
     EXT_FAIL(PyExc_TypeError, "buffer name should be a string. Got %s", ext_type_name(name));
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_text(name);
   if (!text || ext_module_ready(self, "buffer") < 0) return NULL;
   if (tensor && !ext_is_tensor(tensor))
     EXT_FAIL(PyExc_TypeError,
@@ -516,7 +516,7 @@ EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
   } else if (ext_is_type_object(dst_type)) {
     ext_type_object(dst_type, &dtype, &device);
   } else {
-    const char *text = PyUnicode_Check(dst_type) ? PyUnicode_AsUTF8(dst_type) : NULL;
+    const char *text = PyUnicode_Check(dst_type) ? ext_lookup_text(dst_type) : NULL;
     if (!text)
       EXT_FAIL(PyExc_TypeError, "type() expects a dtype or a type, not %s",
                ext_type_name(dst_type));
@@ -533,7 +533,7 @@ EXT_METHOD0(module, extra_repr, "str",
   char text[512];
   READY(self);
   px_module_extra_repr(ext_module(self), text, sizeof text);
-  return PyUnicode_FromString(text);
+  return ext_str(text);
 }
 
 EXT_RETURNS(module, _get_name, "str", ext_type_name(self), "Returns the name of the class.");
@@ -545,7 +545,7 @@ EXT_METHOD0(module, __dir__, "list[str]",
   int all = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE;
   for (int i = 0; names && ext_module(self) && px_module_entry_at(ext_module(self), all, i, &entry);
        i++) {
-    EXT_OWNED *name = PyUnicode_FromString(entry.name);
+    EXT_OWNED *name = ext_str(entry.name);
     if (!name || PyList_Append(names, name) < 0) return NULL;
   }
   return ext_moved(&names);

@@ -450,7 +450,7 @@ static int put_items(PyObject *self, PyObject *items) {
     char name[24];
     snprintf(name, sizeof name, "%zd", number++);
     PyObject *value = PyDict_Check(items) ? PyDict_GetItem(items, item) : item;
-    const char *key = PyDict_Check(items) ? PyUnicode_AsUTF8(item) : name;
+    const char *key = PyDict_Check(items) ? ext_text(item) : name;
     int status = key ? ext_module_put_child(self, key, value) : -1;
     Py_DECREF(item);
     if (status < 0) return -1;
@@ -548,7 +548,7 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
 }
 
 static PyObject *module_getattr(PyObject *self, PyObject *name) {
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_lookup_text(name);
   PyObject *found = text ? own_attribute(self, text) : NULL;
   if (!found && text && *text == '_' && ext_module(self) && !PyErr_Occurred())
     found = strcmp(text, "_is_full_backward_hook") ? ext_module_hook_dict(self, name)
@@ -729,7 +729,7 @@ static int module_delattr(PyObject *self, PyObject *name, const char *text) {
 }
 
 static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
-  const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = PyUnicode_Check(name) ? ext_text(name) : NULL;
   if (!text && PyErr_Occurred()) return -1;
   if (!text) EXT_FAIL_INT(PyExc_TypeError, "attribute name must be string");
   if (!value) return module_delattr(self, name, text);

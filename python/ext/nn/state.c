@@ -5,7 +5,7 @@
 static PyObject *dict_of(const px_dict *state) {
   PyObject *dict = ext_call_from("collections", "OrderedDict", "()");
   for (int64_t i = 0; dict && i < px_dict_size(state); i++) {
-    EXT_OWNED *name = PyUnicode_FromString(px_dict_name(state, i));
+    EXT_OWNED *name = ext_str(px_dict_name(state, i));
     EXT_OWNED *value = ext_wrap_borrowed(px_dict_value(state, i));
     if (!name || !value || PyObject_SetItem(dict, name, value) < 0) Py_CLEAR(dict);
   }
@@ -15,7 +15,7 @@ static PyObject *dict_of(const px_dict *state) {
 // Replaces detached values in `dict` by the parameters and buffers themselves.
 static px_status put_itself(const char *name, const px_module_entry *entry, px_module *owner,
                             void *dict) {
-  EXT_OWNED *key = PyUnicode_FromString(name);
+  EXT_OWNED *key = ext_str(name);
   int known = key ? PyDict_Contains(dict, key) : -1;
   if (known == 0) return PX_OK;
   EXT_OWNED *value = known > 0 ? ext_wrap_borrowed(entry->tensor) : NULL;
@@ -41,10 +41,12 @@ EXT_METHOD(module, state_dict,
                                    keep_vars ? Py_True : Py_False);
     return how ? ext_module_python("save", self, how) : NULL;
   }
-  char bare[256];  // PyTorch's prefix ends in a dot, the core's does not
   size_t length = strlen(prefix);
-  snprintf(bare, sizeof bare, "%.*s",
-           (int)(length && prefix[length - 1] == '.' ? length - 1 : length), prefix);
+  if (length && prefix[length - 1] == '.')
+    length--;  // PyTorch's ends in a dot, the core's does not
+  EXT_OWNED *text = PyUnicode_FromStringAndSize(prefix, (Py_ssize_t)length);
+  const char *bare = text ? PyUnicode_AsUTF8(text) : NULL;
+  if (!bare) return NULL;
   PX_SCOPED(px_dict) state = NULL;
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
@@ -54,8 +56,7 @@ EXT_METHOD(module, state_dict,
     EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));
   if (ext_is_none(destination)) {
-    EXT_OWNED *name = PyUnicode_FromString(bare);
-    EXT_OWNED *versions = name ? ext_module_python("versions", self, name) : NULL;
+    EXT_OWNED *versions = ext_module_python("versions", self, text);
     if (!versions || PyObject_SetAttrString(dict, "_metadata", versions) < 0) return NULL;
     return ext_moved(&dict);
   }
@@ -82,7 +83,7 @@ static int dict_from(PyObject *self, px_dict *state, const px_dict *own, PyObjec
   EXT_OWNED *items = PyMapping_Items(mapping);
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
     PyObject *pair = PyList_GET_ITEM(items, i), *value = PyTuple_GET_ITEM(pair, 1);
-    const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(pair, 0));
+    const char *name = ext_text(PyTuple_GET_ITEM(pair, 0));
     if (!name || (!ext_is_tensor(value) && check_non_tensor(self, state, own, name, value) < 0))
       return -1;
     EXT_OWNED *shape =
@@ -129,7 +130,7 @@ static PyObject *missing_names(const px_dict *a, const px_dict *b) {
   PyObject *list = PyList_New(0);
   for (int64_t i = 0; list && i < px_dict_size(a); i++) {
     if (px_dict_get(b, px_dict_name(a, i))) continue;
-    EXT_OWNED *name = PyUnicode_FromString(px_dict_name(a, i));
+    EXT_OWNED *name = ext_str(px_dict_name(a, i));
     if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
   }
   return list;
@@ -291,7 +292,7 @@ static PyObject *maker_of(PyObject *self, PyObject **argument) {
   const char *name = Py_TYPE(self)->tp_name, *dot = strrchr(name, '.');
   if (dot) name = dot + 1;
   bool ours = Py_TYPE(self) == ext_module_type(name);
-  *argument = ours ? PyUnicode_FromString(name) : Py_NewRef(Py_TYPE(self));
+  *argument = ours ? ext_str(name) : Py_NewRef(Py_TYPE(self));
   return ours ? ext_extension_attr("_rebuild_module") : ext_import("copyreg", "__newobj__");
 }
 

@@ -37,7 +37,7 @@ EXT_FUNCTION(torch, _module_non_persistent, "(module: Module) -> set[str]",
   px_module_entry entry;
   for (int i = 0; names && px_module_entry_at(ext_module(module), PX_ENTRY_BUFFER, i, &entry);
        i++) {
-    EXT_OWNED *name = entry.persistent ? NULL : PyUnicode_FromString(entry.name);
+    EXT_OWNED *name = entry.persistent ? NULL : ext_str(entry.name);
     if (!entry.persistent && (!name || PySet_Add(names, name) < 0)) return NULL;
   }
   return ext_moved(&names);
@@ -91,7 +91,7 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
   EXT_BIND(module, sort, name);
   px_module_entry entry;
   if (!sort_of(module, sort)) return NULL;
-  const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = name && PyUnicode_Check(name) ? ext_lookup_text(name) : NULL;
   if (!text || !px_module_entry_find(ext_module(module), text, &entry) ||
       (int)entry.sort != (int)sort)
     return PyErr_SetObject(PyExc_KeyError, name ? name : Py_None), NULL;

@@ -110,9 +110,9 @@ static PyObject *packet_getattro(PyObject *self, PyObject *name) {
   static const char words[] =
       "default Tensor Scalar Tensor_Scalar Scalar_Tensor Tensor_Tensor Tensor_mode Scalar_mode dim "
       "int dim_IntList dim_max dim_min correction dims self";
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_lookup_text(name);
   if (text && ext_has_word(words, text)) return Py_NewRef(P(self)->overload);
-  return text ? PyObject_GenericGetAttr(self, name) : NULL;
+  return PyObject_GenericGetAttr(self, name);
 }
 static PyObject *packet_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   return PyObject_Call(P(self)->overload, args, kwargs);
@@ -146,7 +146,7 @@ static bool is_counted(const char *name) {
   return ext_has_word(words, name);
 }
 PyObject *ext_aten_packet(PyObject *name) {
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_lookup_text(name);
   const px_op *op = text ? op_of_aten(text) : NULL;
   return op || (text && is_counted(text)) ? packet_named(name, op) : NULL;
 }

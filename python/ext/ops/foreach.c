@@ -103,11 +103,11 @@ static int bind_args(const form *f, PyObject **given, PyObject *const *args, Py_
     EXT_FAIL_INT(PyExc_TypeError, "%s() got too many positional arguments: %zd", f->name, nargs);
   for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
   for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
-    const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i));
+    const char *name = ext_lookup_text(PyTuple_GET_ITEM(kwnames, i));
     int k = name ? param_of(f, name) : -1;
-    if (!name) return -1;
     if (k < 0)
-      EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%s'", f->name, name);
+      EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", f->name,
+                   PyTuple_GET_ITEM(kwnames, i));
     if (given[k])
       EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%s'", f->name, name);
     given[k] = args[nargs + i];

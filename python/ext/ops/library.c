@@ -25,7 +25,7 @@ EXT_OWNS(op_def, EXT_OBJECT(def_object, call), EXT_OBJECT(def_object, kernels),
 
 // The op's name with another separator after the namespace.
 static PyObject *name_with(const px_op *op, const char *between) {
-  EXT_OWNED *name = PyUnicode_FromString(op->name);
+  EXT_OWNED *name = ext_str(op->name);
   return name ? PyObject_CallMethod(name, "replace", "ss", "::", between) : NULL;
 }
 
@@ -371,7 +371,7 @@ static const char *device_of_key(PyObject *name) {
                                           {"", ""},
                                           {"CompositeImplicitAutograd", ""},
                                           {"CompositeExplicitAutograd", ""}};
-  const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = PyUnicode_Check(name) ? ext_lookup_text(name) : NULL;
   for (int i = 0; text && i < EXT_LENGTH(places); i++)
     if (!strcmp(places[i][0], text)) return places[i][1];
   EXT_FAIL(PyExc_RuntimeError, "could not parse dispatch key: %S", name);
@@ -441,7 +441,7 @@ EXT_FUNCTION(library, _define, "(schema: str, changes: set[str] | None = None) -
   EXT_BIND(schema, changes);
   EXT_OWNED *parts = PyObject_CallMethod(schema, "partition", "s", "(");
   PyObject *name = parts ? PyTuple_GET_ITEM(parts, 0) : NULL;
-  const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
+  const char *text = name ? ext_text(name) : NULL;
   if (!text) return NULL;
   if (!strstr(text, "::"))
     EXT_FAIL(PyExc_ValueError, "expected an op name 'namespace::name', got '%s'", text);
@@ -528,7 +528,7 @@ static int check_namespace(PyObject *ns, const char *kind) {
 EXT_NEW(namespace, "(ns: str, kind: str, dispatch_key: str = '')") {
   PyObject *ns, *kind, *dispatch_key;
   EXT_BIND(ns, kind, dispatch_key);
-  const char *text = PyUnicode_AsUTF8(kind);
+  const char *text = ext_text(kind);
   if (!text || check_namespace(ns, text) < 0) return NULL;
   library_object *self = ext_new(type);
   if (!self) return NULL;

@@ -238,7 +238,7 @@ static int to_text(const px_param *param, PyObject *object, px_value *out) {
     return 1;
   }
   if (!PyUnicode_Check(object)) return 0;
-  const char *text = PyUnicode_AsUTF8(object);
+  const char *text = ext_text(object);
   *out = PX_TX(text);
   return text ? 1 : -1;
 }
@@ -388,8 +388,8 @@ static int tensor_option(const ext_signature *s, const char *text, PyObject *val
 // Keywords that are not parameters of the op: 1 handled, 0 unknown, -1.
 static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *name,
                          PyObject *value) {
-  const char *text = PyUnicode_AsUTF8(name);
-  if (!text) return -1;
+  const char *text = ext_lookup_text(name);
+  if (!text) return 0;
   if (!strcmp(text, "out") && (s->op->flags & PX_OP_HAS_OUT || value == Py_None)) {
     frame->out = value == Py_None ? NULL : value;
     if (ext_overrides(value)) frame->overridden = true;

@@ -579,12 +579,10 @@ static int add_modes(char space, const px_op *op, const char *name) {
   bool only = op->flags & PX_OP_ONLY_INPLACE;
   if (!only && add_signature(space, name, op, PX_CALL_NEW) < 0) return -1;
   if (!only && !(op->flags & PX_OP_HAS_INPLACE)) return 0;
-  char inplace[256];
   size_t length = strlen(name);
   bool marked = length && name[length - 1] == '_';
-  if (snprintf(inplace, sizeof inplace, "%s%s", name, marked ? "" : "_") >= (int)sizeof inplace)
-    EXT_FAIL_INT(PyExc_ValueError, "the name of op %s is too long", name);
-  return add_signature(space, inplace, op, PX_CALL_INPLACE);
+  EXT_OWNED *inplace = PyUnicode_FromFormat("%s%s", name, marked ? "" : "_");
+  return inplace ? add_signature(space, PyUnicode_AsUTF8(inplace), op, PX_CALL_INPLACE) : -1;
 }
 
 static int add_op(const px_op *op, const char *name) {
@@ -683,8 +681,8 @@ static int publish_name(char space, const char *name) {
 // never overloaded.
 static int add_registered(const px_op *op) {
   const char *colon = strrchr(op->name, ':'), *bare = colon ? colon + 1 : op->name;
-  char inplace[256];
-  PyOS_snprintf(inplace, sizeof inplace, "%s_", bare);
+  EXT_OWNED *inplace = PyUnicode_FromFormat("%s_", bare);
+  if (!inplace) return -1;
   for (const char *space = "mf"; *space; space++) {
     bool asked = op->flags & (*space == 'm' ? PX_OP_IS_METHOD : PX_OP_IS_FUNCTION);
     if (!asked) continue;
@@ -692,7 +690,7 @@ static int add_registered(const px_op *op) {
       EXT_FAIL_INT(PyExc_RuntimeError, "%s cannot be torch.%s%s: there is one", op->name,
                    *space == 'm' ? "Tensor." : "", bare);
     if (add_modes(*space, op, bare) < 0 || publish_name(*space, bare) < 0 ||
-        publish_name(*space, inplace) < 0)
+        publish_name(*space, PyUnicode_AsUTF8(inplace)) < 0)
       return -1;
   }
   PyType_Modified(ext_TensorType);
@@ -709,24 +707,23 @@ int ext_ops_update(void) {
 
 // "phlox::add" is the library's op "add".
 static const px_op *find_registered(const char *name) {
-  char stem[256];
   if (!strncmp(name, "phlox::", 7)) name += 7;
   const px_op *op = px_op_find(name);
   size_t length = strlen(name);
-  if (op || !length || length >= sizeof stem || name[length - 1] != '_') return op;
-  memcpy(stem, name, length - 1);
-  stem[length - 1] = 0;
-  return px_op_find(stem);
+  if (op || !length || name[length - 1] != '_') return op;
+  EXT_OWNED *stem = PyUnicode_FromStringAndSize(name, (Py_ssize_t)length - 1);
+  return stem ? px_op_find(PyUnicode_AsUTF8(stem)) : NULL;
 }
 
 PyObject *ext_op_registered(const char *name) {
   PyObject *known = PyDict_GetItemString(space_of('o'), name);
   const px_op *op = known ? NULL : find_registered(name);
   if (!op || op->flags & PX_OP_HIDDEN) return known;
-  char full[256];
   bool bare = !strchr(op->name, ':');
-  PyOS_snprintf(full, sizeof full, "%s%s", bare ? "phlox::" : "", op->name);
-  if (!PyDict_GetItemString(space_of('o'), full) && add_modes('o', op, full) < 0) return NULL;
+  EXT_OWNED *full = PyUnicode_FromFormat("%s%s", bare ? "phlox::" : "", op->name);
+  if (!full) return NULL;
+  if (!PyDict_GetItem(space_of('o'), full) && add_modes('o', op, PyUnicode_AsUTF8(full)) < 0)
+    return NULL;
   return PyDict_GetItemString(space_of('o'), name);
 }
 

@@ -237,7 +237,7 @@ EXT_FUNCTION(
   if (!PyUnicode_Check(equation))
     EXT_FAIL(PyExc_TypeError, "einsum(): argument 'equation' (position 1) must be str, not %s",
              ext_type_name(equation));
-  const char *text = PyUnicode_AsUTF8(equation);
+  const char *text = ext_text(equation);
   EXT_TENSORS given = {0};
   if (!text || read_tensors(&given, operands, "einsum") < 0) return NULL;
   ext_named named[] = {{"equation", PX_TX(text)},

@@ -21,7 +21,7 @@ static PyObject *space_getattro(PyObject *self, PyObject *name) {
   known = aten ? ext_aten_packet(name) : NULL;
   if (known || PyErr_Occurred()) return known;
   EXT_OWNED *full = PyUnicode_FromFormat("%U::%U", name_of(self), name);
-  const char *text = full ? PyUnicode_AsUTF8(full) : NULL;
+  const char *text = full ? ext_lookup_text(full) : NULL;
   known = text ? ext_op_registered(text) : NULL;
   if (known || PyErr_Occurred()) return Py_XNewRef(known);
   EXT_FAIL(PyExc_AttributeError, "'_OpNamespace' '%U' object has no attribute '%U'", name_of(self),

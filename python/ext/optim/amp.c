@@ -592,7 +592,7 @@ static PyObject *custom(PyObject *function, const char *device_type, px_dtype ca
   return function ? decorate(made, function) : ext_moved(&made);
 }
 static const char *text_of(PyObject *device_type) {
-  if (device_type && PyUnicode_Check(device_type)) return PyUnicode_AsUTF8(device_type);
+  if (device_type && PyUnicode_Check(device_type)) return ext_text(device_type);
   EXT_FAIL(PyExc_ValueError, "Expected `device_type` of type `str`, got: `%R`",
            device_type ? (PyObject *)Py_TYPE(device_type) : Py_None);
 }

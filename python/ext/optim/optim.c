@@ -83,7 +83,7 @@ static const keys *keys_by(PyObject *name) {
   static PyObject *latest;
   static const keys *row;
   if (name == latest) return row;
-  const char *text = PyUnicode_AsUTF8(name);
+  const char *text = ext_lookup_text(name);
   const keys *found = text ? keys_of(text) : NULL;
   if (!found) return NULL;
   Py_XSETREF(latest, Py_NewRef(name));

@@ -352,9 +352,8 @@ static PyObject *tensor_repr(PyObject *self) {
     return ext_call_slot_override("__repr__", self, NULL, NULL);
   if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
   if (Py_IS_TYPE(self, ext_TensorType)) return ext_tensor_text(self, "tensor(");
-  char prefix[96];
-  snprintf(prefix, sizeof prefix, "%s(", ext_type_name(self));
-  return ext_tensor_text(self, prefix);
+  EXT_OWNED *prefix = PyUnicode_FromFormat("%s(", ext_type_name(self));
+  return prefix ? ext_tensor_text(self, PyUnicode_AsUTF8(prefix)) : NULL;
 }
 EXT_SLOT(tensor_base, tp_repr, tensor_repr);
 

@@ -31,7 +31,7 @@ static int unsupported(PyObject *object) {
 
 static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
   PyObject *text = PyDict_GetItemString(interface, "typestr");
-  const char *code = text ? PyUnicode_AsUTF8(text) : NULL;
+  const char *code = text ? ext_lookup_text(text) : NULL;
   if (!code || !*code) return unsupported(object);
   for (int i = 0; i < PX_DTYPE_COUNT; i++) {
     const px_dtype_info *about = px_dtype_about((px_dtype)i);

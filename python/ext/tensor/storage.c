@@ -337,7 +337,7 @@ EXT_FUNCTION(torch, _storage_name, "(storage: UntypedStorage) -> str",
   char name[PX_SHARED_NAME];
   if (check_storage(storage) < 0) return NULL;
   EXT_TRY(px_storage_name(name, storage_of(storage)));
-  return PyUnicode_FromString(name);
+  return ext_str(name);
 }
 EXT_FUNCTION(torch, _storage_of_name, "(name: str, bytes: int) -> UntypedStorage",
              "Returns the storage of a name from _storage_name.") {

@@ -200,10 +200,12 @@ static void append_indented(growing *g, const char *text) {
   for (; *text; text++) append(g, *text == '\n' ? "\n  " : text, *text == '\n' ? 3 : 1);
 }
 
-// Appends a line "(key): child"; `key` includes the parentheses and the colon.
-static px_status child_line(growing *g, const char *key, px_module *child) {
-  append(g, "\n  ", 3);
+// Appends a line "(key): child", or "(key): 3 x child" with `times` "3 x ".
+static px_status child_line(growing *g, const char *key, const char *times, px_module *child) {
+  append(g, "\n  (", 4);
   append(g, key, strlen(key));
+  append(g, "): ", 3);
+  append(g, times, strlen(times));
   char *text = NULL;
   if (child) PX_TRY(px_module_text(&text, child));
   append_indented(g, text ? text : "None");
@@ -232,13 +234,14 @@ static px_status run_length(const px_module *self, int from, px_module *child, i
 static px_status list_lines(growing *g, px_module *self) {
   px_module_entry entry;
   for (int i = 0, last = 0; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i = last + 1) {
-    char key[64];
+    char key[32], times[16] = "";
     PX_TRY(run_length(self, i, entry.module, &last));
-    if (last == i)
-      snprintf(key, sizeof key, "(%d): ", i);
-    else
-      snprintf(key, sizeof key, "(%d-%d): %d x ", i, last, last - i + 1);
-    PX_TRY(child_line(g, key, entry.module));
+    int length = snprintf(key, sizeof key, "%d", i);
+    if (last > i) {
+      snprintf(key + length, sizeof key - (size_t)length, "-%d", last);
+      snprintf(times, sizeof times, "%d x ", last - i + 1);
+    }
+    PX_TRY(child_line(g, key, times, entry.module));
   }
   return PX_OK;
 }
@@ -246,11 +249,8 @@ static px_status list_lines(growing *g, px_module *self) {
 static px_status child_lines(growing *g, px_module *self) {
   if (!strcmp(self->kind->name, "ModuleList")) return list_lines(g, self);
   px_module_entry entry;
-  for (int i = 0; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i++) {
-    char key[256];
-    snprintf(key, sizeof key, "(%s): ", entry.name);
-    PX_TRY(child_line(g, key, entry.module));
-  }
+  for (int i = 0; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i++)
+    PX_TRY(child_line(g, entry.name, "", entry.module));
   return PX_OK;
 }
 

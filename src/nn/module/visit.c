@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { MAX_NAME = 512 };
+enum { SHORT_NAME = 512 };  // bytes of a name without an allocation
 
 typedef struct walk {
   int sorts;
@@ -14,6 +14,9 @@ typedef struct walk {
   void *context;
   const void **seen;                  // visited items: a hash table by address
   int64_t seen_count, seen_capacity;  // capacity: a power of two, at least twice the count
+  char *name;                         // of the current entry, as "0.weight"; ends in a null
+  size_t length, capacity;            // of the name
+  bool own_name;                      // the name is allocated
 } walk;
 
 // Returns the slot of an address, or the free slot for it.
@@ -48,55 +51,71 @@ static px_status seen_add(walk *w, const void *item, bool *fresh) {
   return PX_OK;
 }
 
-static size_t add(char *out, size_t used, const char *text) {
-  size_t length = strnlen(text, MAX_NAME - 1 - used);
-  memcpy(out + used, text, length);
-  return used + length;
-}
-// Called for every entry of a walk; printf would dominate its time.
-static void join(char *out, const char *prefix, const char *name) {
-  size_t used = add(out, 0, prefix);
-  if (*prefix && *name) used = add(out, used, ".");
-  out[add(out, used, name)] = 0;
+static px_status reserve_name(walk *w, size_t capacity) {
+  char *grown;
+  if (capacity <= w->capacity) return PX_OK;
+  PX_TRY(px_alloc((void **)&grown, 2 * capacity));
+  memcpy(grown, w->name, w->length);
+  if (w->own_name) px_free(w->name);
+  w->name = grown;
+  w->capacity = 2 * capacity;
+  w->own_name = true;
+  return PX_OK;
 }
 
-static px_status visit_entries(walk *w, px_module *self, const char *prefix, px_entry_sort sort) {
+// Appends a name after a dot. Called for every entry of a walk; printf would dominate its time.
+static px_status push_name(walk *w, const char *name) {
+  size_t length = strlen(name);
+  PX_TRY(reserve_name(w, w->length + length + 2));
+  if (w->length && length) w->name[w->length++] = '.';
+  memcpy(w->name + w->length, name, length + 1);
+  w->length += length;
+  return PX_OK;
+}
+static void pop_name(walk *w, size_t length) {
+  w->length = length;
+  w->name[length] = 0;
+}
+
+static px_status visit_entries(walk *w, px_module *self, px_entry_sort sort) {
+  size_t length = w->length;
   for (int i = 0; i < self->entry_count; i++) {
     px__entry *entry = &self->entries[i];
     bool fresh;
     if (entry->sort != sort || !entry->tensor) continue;
     PX_TRY(seen_add(w, entry->tensor, &fresh));
     if (!fresh) continue;
-    char name[MAX_NAME];
-    join(name, prefix, entry->name);
-    px_module_entry seen_entry = {name, sort, entry->persistent, entry->tensor, NULL};
-    PX_TRY(w->visit(name, &seen_entry, self, w->context));
+    PX_TRY(push_name(w, entry->name));
+    px_module_entry seen_entry = {w->name, sort, entry->persistent, entry->tensor, NULL};
+    PX_TRY(w->visit(w->name, &seen_entry, self, w->context));
+    pop_name(w, length);
   }
   return PX_OK;
 }
 
-static px_status walk_module(walk *w, px_module *self, const char *prefix);
+static px_status walk_module(walk *w, px_module *self);
 
-static px_status walk_below(walk *w, px_module *self, const char *prefix) {
+static px_status walk_below(walk *w, px_module *self) {
+  size_t length = w->length;
   for (int i = 0; w->recurse && i < self->entry_count; i++) {
     if (!self->entries[i].module) continue;
-    char name[MAX_NAME];
-    join(name, prefix, self->entries[i].name);
-    PX_TRY(walk_module(w, self->entries[i].module, name));
+    PX_TRY(push_name(w, self->entries[i].name));
+    PX_TRY(walk_module(w, self->entries[i].module));
+    pop_name(w, length);
   }
   return PX_OK;
 }
 
-static px_status walk_module(walk *w, px_module *self, const char *prefix) {
+static px_status walk_module(walk *w, px_module *self) {
   bool fresh;
   PX_TRY(seen_add(w, self, &fresh));
   if (!fresh) return PX_OK;
-  px_module_entry own = {prefix, PX_ENTRY_MODULE, true, NULL, self};
-  if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(prefix, &own, self, w->context));
-  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_PARAMETER));
-  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_BUFFER));
+  px_module_entry own = {w->name, PX_ENTRY_MODULE, true, NULL, self};
+  if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(w->name, &own, self, w->context));
+  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, PX_ENTRY_PARAMETER));
+  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, PX_ENTRY_BUFFER));
   PX_TRY(px__nn_enter(self));
-  px_status status = walk_below(w, self, prefix);
+  px_status status = walk_below(w, self);
   px__nn_leave();
   return status;
 }
@@ -105,8 +124,11 @@ px_status px_module_walk(px_module *self, int sorts, const char *prefix, bool re
                          bool duplicates, px_module_visitor visit, void *context) {
   PX_GIVEN(self);
   PX_GIVEN(visit);
-  walk w = {sorts, recurse, duplicates, visit, context, NULL, 0, 0};
-  px_status status = walk_module(&w, self, prefix ? prefix : "");
+  char name[SHORT_NAME];
+  walk w = {sorts, recurse, duplicates, visit, context, .name = name, .capacity = sizeof name};
+  px_status status = push_name(&w, prefix ? prefix : "");
+  if (status == PX_OK) status = walk_module(&w, self);
+  if (w.own_name) px_free(w.name);
   px_free(w.seen);
   return status;
 }
