@@ -87,6 +87,25 @@ def new_main(file=None):
     return module.__dict__
 
 
+def fail(text, code=1):
+    """Ends the process with a line on stderr, as the interpreter does."""
+    print(f"{sys.executable}: {text}", file=sys.stderr)
+    sys.exit(code)
+
+
+def check_module(name):
+    """Fails if there is no module of this name."""
+    from importlib.util import find_spec
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # an import inside the package of the module
+        found = None
+    if found is None:
+        fail(f"No module named {name}")
+
+
 def main(args):
     bind()
     sys.meta_path.insert(0, phlox._AfterImport("multiprocessing.util", run_children_with_phlox))
@@ -100,14 +119,18 @@ def main(args):
     elif args[0] == "-m" and len(args) > 1:
         import runpy
         sys.argv, sys.path[0] = args[1:], ""
+        check_module(args[1])
         runpy.run_module(args[1], run_name="__main__", alter_sys=True)
     elif args[0].startswith("-"):
         sys.exit(f"phlox: unknown option {args[0]}\n" + __doc__)
     else:
         import os
         sys.argv, sys.path[0] = args, os.path.dirname(os.path.abspath(args[0]))
-        with open(args[0], "rb") as file:
-            source = file.read()
+        try:
+            with open(args[0], "rb") as file:
+                source = file.read()
+        except OSError as error:
+            fail(f"can't open file {args[0]!r}: [Errno {error.errno}] {error.strerror}", 2)
         exec(compile(source, args[0], "exec"), new_main(args[0]))
 
 

@@ -52,7 +52,8 @@ static px_status open_store(px_store **out, agent *a, px_store_tcp_options *opti
   px_status status = PX_DIST_NETWORK;
   for (int64_t end = px__now_ms() + a->plan.join_ms; status == PX_DIST_NETWORK;) {
     a->serves = options->serve = any ? !a->serves : a->plan.node == 0;
-    options->timeout_ms = TURN_MS;
+    int64_t left = end - px__now_ms();
+    options->timeout_ms = left < 1 ? 1 : left < TURN_MS ? left : TURN_MS;
     status = px_store_tcp(out, options);
     if ((!any && a->serves) || px__now_ms() >= end) break;
     if (status == PX_DIST_NETWORK) PX_TRY(interrupted());
@@ -83,10 +84,10 @@ static px_status await(char *out, size_t capacity, agent *a, const char *name) {
   void *value;
   size_t size;
   bool there = false;
-  for (int spent = 0; !there; spent += STEP_MS) {
+  for (int64_t end = px__now_ms() + a->plan.join_ms; !there;) {
     PX_TRY(px_store_check(&there, a->store, &name, 1));
     PX_TRY(interrupted());
-    PX_CHECK(there || spent < a->plan.join_ms, PX_DIST_STORE,
+    PX_CHECK(there || px__now_ms() < end, PX_DIST_STORE,
              "torchrun: %d nodes did not all join within %d s (%s)", a->plan.nodes,
              a->plan.join_ms / 1000, name);
     if (!there) usleep(STEP_MS * 1000);
@@ -212,9 +213,9 @@ static void leave(agent *a) {
   int64_t left = 0;
   const char *at = key(name, "left", 0, 0);
   px_status status = px_store_add(&left, a->store, at, a->serves ? 0 : 1);
-  for (int spent = 0; a->serves && status == PX_OK && left < a->position.nodes - 1 &&
-                      spent < LEAVE_MS && !caught_signal;
-       spent += STEP_MS) {
+  int64_t end = px__now_ms() + LEAVE_MS;
+  while (a->serves && status == PX_OK && left < a->position.nodes - 1 && px__now_ms() < end &&
+         !caught_signal) {
     usleep(STEP_MS * 1000);
     status = px_store_add(&left, a->store, at, 0);
   }

@@ -132,7 +132,8 @@ static px_status number(int *out, const char *text, const char *name, int min, i
 static px_status milliseconds(int *out, const char *text, const char *name) {
   char *end;
   double value = strtod(text, &end);
-  PX_CHECK(*text && !*end && value >= 0 && value <= 1e6, PX_VALUE,
+  bool decimal = !text[strspn(text, "+-.0123456789eE")];
+  PX_CHECK(*text && !*end && decimal && value >= 0 && value <= 1e6, PX_VALUE,
            "argument --%s: invalid float value: '%s'", name, text);
   *out = (int)(value * 1000);
   return PX_OK;

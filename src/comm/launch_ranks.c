@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "comm/launch_impl.h"
+#include "comm/store_impl.h"
 
 enum { RANK_VARIABLES = 24, ITEM = 512 };  // variables set for a rank; bytes of one besides a path
 
@@ -346,10 +347,9 @@ void px__ranks_stop(px__launch_rank *ranks, int count, int signal, int milliseco
     // A stopped process handles the signal once it is continued.
     send_signal(ranks, count, SIGCONT);
   }
-  for (int spent = 0; spent < milliseconds && count_running(ranks, count); spent += STEP) {
+  for (int64_t end = px__now_ms() + milliseconds;
+       px__now_ms() < end && count_running(ranks, count);)
     px__ranks_pump(ranks, count, STEP);
-    usleep(STEP * 1000);
-  }
   send_signal(ranks, count, SIGKILL);
   while (count_running(ranks, count)) usleep(STEP * 1000);
   for (int i = 0; i < count; i++)

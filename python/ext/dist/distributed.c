@@ -326,6 +326,21 @@ EXT_FUNCTION(
 
 // ---- torchrun
 
+// Replaces the texts of a list by their bytes in the file system's encoding. Returns an array of
+// them that ends in NULL, freed by the caller.
+static const char **encode_texts(PyObject *list, Py_ssize_t *count) {
+  *count = PyList_GET_SIZE(list);
+  const char **texts = PyMem_Calloc((size_t)*count + 1, sizeof *texts);
+  if (!texts) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; texts && i < *count; i++) {
+    PyObject *bytes = NULL;
+    if (!PyUnicode_FSConverter(PyList_GET_ITEM(list, i), &bytes)) return PyMem_Free(texts), NULL;
+    PyList_SetItem(list, i, bytes);
+    texts[i] = PyBytes_AS_STRING(bytes);
+  }
+  return texts;
+}
+
 EXT_FUNCTION(torch, _job_run,
              "(arguments: Sequence[str], interpreter: Sequence[str], environment: Sequence[str], "
              "local_rank_argument: bool) -> None",
@@ -338,9 +353,8 @@ EXT_FUNCTION(torch, _job_run,
   EXT_BIND(arguments, interpreter, environment, local_rank_argument);
   PyObject *lists[3] = {arguments, interpreter, environment};
   for (int i = 0; i < 3; i++) {
-    lists[i] = lists[i] ? PySequence_Fast(lists[i], "expected lists of str") : NULL;
-    texts[i] = lists[i] ? texts_of(lists[i], &count[i]) : NULL;
-    if (texts[i]) texts[i][count[i]] = NULL;
+    lists[i] = lists[i] ? PySequence_List(lists[i]) : NULL;
+    texts[i] = lists[i] ? encode_texts(lists[i], &count[i]) : NULL;
   }
   if (texts[0] && texts[1] && texts[2]) {
     px_job_options options = {texts[0],      (int)count[0], texts[1],

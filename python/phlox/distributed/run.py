@@ -32,7 +32,7 @@ def command(local_rank_argument=False):
     except (ValueError, NotImplementedError) as error:
         print(f"torchrun: error: {error}", file=sys.stderr)
         sys.exit(2)
-    except ChildFailedError as error:
+    except (OSError, RuntimeError, ChildFailedError) as error:
         sys.exit(str(error))
 
 

@@ -11,6 +11,7 @@ import time
 import unittest
 
 import phlox
+from phlox.distributed import run
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(phlox.__file__)))
 NAMES = ("RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE "
@@ -272,6 +273,62 @@ class Launch(unittest.TestCase):
                            ("--rdzv-backend=etcd", "--rdzv-backend etcd is not implemented"), ("--tee=4", "RANK:NUMBER,..., got '4'"), ("--max-restarts=-1", "got '-1'"),
                            ("--no-python -m", "Don't use both"), ("--signals-to-handle=SIGKILL", "SIGKILL")):
             self.assertIn(text, self.run_job(args, PRINT_ENVIRONMENT, code=2).stderr)
+
+    def test_bad_values_are_usage_errors_of_one_line(self):
+        numbers = "nnodes nproc-per-node node-rank max-restarts monitor-interval shutdown-timeout redirects tee local-ranks-filter master-port"
+        words = "rdzv-backend rdzv-conf signals-to-handle start-method event-log-handler"
+        for option in f"{numbers} {words}".split():
+            for value in ("-1", "nan", "inf", "text", "1e400", "0x1", "\udcff", *(["9" * 20] if option != "local-ranks-filter" else [])):
+                with self.subTest(option, value=value), self.assertRaises((ValueError, NotImplementedError)) as caught:
+                    run.main([f"--{option}={value}", "--no-python", "true"])
+                self.assertNotIn("\n", str(caught.exception))
+        done = self.run_job("--shutdown-timeout=-1", PRINT_ENVIRONMENT, code=2)
+        self.assertEqual(done.stderr, "torchrun: error: argument --shutdown-timeout: invalid float value: '-1'\n")
+
+    def start(self, *args):
+        done = subprocess.run([os.fsencode(sys.executable), b"-m", b"phlox.distributed.run", *map(os.fsencode, args)], capture_output=True,
+                              env=self.environment, cwd=self.folder, timeout=300)
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def test_programs_that_cannot_start_are_one_line(self):
+        os.mkdir(os.path.join(self.folder, "folder"))
+        open(os.path.join(self.folder, "plain"), "w").close()
+        for args, text in ((["--no-python", "missing"], "torchrun: cannot start missing: No such file or directory"),
+                           (["--no-python", "./folder"], "torchrun: cannot start ./folder: Permission denied"),
+                           (["--no-python", "./plain"], "torchrun: cannot start ./plain: Permission denied"),
+                           (["--no-python", b"miss\xff"], "torchrun: cannot start miss\\xff: No such file or directory"),
+                           (["--log-dir=plain", "missing.py"], "torchrun: cannot make a folder for logs in plain")):
+            self.assertEqual(self.start(*args), (1, "", text + "\n"))
+        for args, text in ((["missing.py"], "can't open file 'missing.py': [Errno 2] No such file or directory"),
+                           (["folder"], "can't open file 'folder': [Errno 21] Is a directory"), (["-m", "no_such"], "No module named no_such")):
+            code, _, errors = self.start(*args)
+            self.assertEqual((code, errors.splitlines()[0]), (1, f"{sys.executable}: {text}"))
+            self.assertNotIn("Traceback", errors)
+
+    def test_arguments_and_variables_keep_bytes_that_are_not_utf8(self):
+        with open(os.path.join(os.fsencode(self.folder), b"caf\xe9.py"), "w") as file:
+            file.write("import os, sys\nprint(os.fsencode(sys.argv[1]), os.environb[b'ROLE_NAME'], os.environb[b'OTHER'])")
+        self.environment = {**os.environb, **{os.fsencode(k): os.fsencode(v) for k, v in self.environment.items()}, b"OTHER": b"\xfe"}
+        self.assertEqual(self.start(b"--role=\xff", b"caf\xe9.py", b"\xfd"), (0, "b'\\xfd' b'\\xff' b'\\xfe'\n", ""))
+
+    def test_shutdown_timeout_is_the_time_from_sigterm_to_sigkill(self):
+        program = "import signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.stdout.write('ready\\n')\ntime.sleep(600)"
+        for options in ([], ["--tee=3"]):
+            with subprocess.Popen(command(["--shutdown-timeout=2", *options], program, self.folder), stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=self.environment, text=True) as agent:
+                self.assertIn("ready", agent.stdout.readline())
+                begin = time.monotonic()
+                agent.send_signal(signal.SIGTERM)
+                self.assertEqual(agent.wait(300), 1)
+                spent = time.monotonic() - begin
+            self.assertTrue(1.9 < spent < 3.5, spent)
+
+    def test_join_timeout_is_the_time_given(self):
+        begin = time.monotonic()
+        code, _, errors = self.start("--nnodes=2", "--node-rank=1", "--rdzv-conf=join_timeout=1", f"--master-port={free_port()}", "x.py")
+        self.assertEqual((code, errors.count("\n")), (1, 1))
+        self.assertRegex(errors, "timed out after (9[0-9][0-9]|1000)ms")
+        self.assertLess(time.monotonic() - begin, 30)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,17 @@ class Main(unittest.TestCase):
         self.assertEqual(run("-c", code, "a", "b")[:2], (0, "2.0 True ['-c', 'a', 'b']"))
         self.assertIn("phlox", run("-c", "import torch; print(torch.__file__)")[1])
 
+    def test_missing_programs_are_one_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            missing = os.path.join(folder, "missing.py")
+            for args, code, text in (([missing], 2, f"can't open file {missing!r}: [Errno 2] No such file or directory"),
+                                     ([folder], 2, f"can't open file {folder!r}: [Errno 21] Is a directory"),
+                                     (["-m", "no_such"], 1, "No module named no_such"), (["-m", "torch.no_such"], 1, "No module named torch.no_such")):
+                self.assertEqual(run(*args), (code, "", f"{sys.executable}: {text}\n"))
+            with open(os.path.join(folder, "failing.py"), "w") as file:
+                file.write("import no_such_import")
+            self.assertIn("No module named 'no_such_import'", run("-m", "failing", PYTHONPATH=f"{folder}:{os.path.dirname(os.path.dirname(phlox.__file__))}")[2])
+
     def test_python_modules_are_imported_lazily_and_once(self):
         code = ("import sys, torch; print('phlox.utils.data' in sys.modules, 'data' in dir(torch.utils)); "
                 "from torch.utils.data.sampler import Sampler; import phlox.utils.data as data, torch.utils.data as same; "

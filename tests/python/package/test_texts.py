@@ -122,6 +122,9 @@ class Texts(unittest.TestCase):
             name = library().define("n" * length + "(Tensor x) -> Tensor")
             library().impl(name, lambda x: x + 1)
             self.assertEqual((len(name), getattr(torch.ops.texts, name)(torch.ones(1)).item()), (length, 2))
+            space = torch.library.Library("s" * length, "FRAGMENT")
+            space.impl(space.define("f(Tensor x) -> Tensor"), lambda x: x + 2)
+            self.assertEqual(getattr(torch.ops, "s" * length).f(torch.ones(1)).item(), 3)
 
     def test_long_names_in_state_dicts(self):
         for length in (*LENGTHS[:-1], 10 ** 5):
