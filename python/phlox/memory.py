@@ -17,8 +17,13 @@ class _Reader(pickle.Unpickler):
 
 
 def _read(name):
-    with open(name, "rb") as file:
-        snapshot = _Reader(file).load()
+    try:
+        with open(name, "rb") as file:
+            snapshot = _Reader(file).load()
+    except OSError:
+        raise
+    except Exception as error:  # pickle raises any class for a corrupt file
+        raise ValueError(f"not a memory snapshot: {error}") from None
     if not isinstance(snapshot, dict) or not {"segments", "device_traces"} <= set(snapshot):
         raise ValueError("not a memory snapshot: expected a dict with segments and device_traces")
     return snapshot
@@ -34,10 +39,10 @@ def main(arguments: "list[str] | None" = None) -> None:
     given = parser.parse_args(arguments)
     try:
         picture = draw(_read(given.file), given.owners)
-    except (OSError, ValueError, pickle.UnpicklingError, EOFError) as error:
+    except (OSError, ValueError) as error:
         parser.exit(1, f"{given.file}: {error}\n")
     output = given.output or os.path.splitext(given.file)[0] + ".svg"
-    with open(output, "w") as file:
+    with open(output, "w", encoding="utf-8") as file:
         file.write(picture)
     print(output)
 

@@ -156,5 +156,7 @@ typedef struct px__text {
   bool failed;
 } px__text;
 void px__text_add(px__text *text, const char *format, ...) PX_PRINTF(2, 3);
+// Returns the number of bytes of the first UTF-8 character of a text; 0 if its bytes are not UTF-8.
+int px__utf8_length(const char *text);
 // Writes "[2, 3]" to `text` and returns it.
 const char *px__sizes_text(char *text, size_t capacity, int n, const int64_t *sizes);

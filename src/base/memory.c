@@ -51,6 +51,23 @@ void px__text_add(px__text *text, const char *format, ...) {
   va_end(arguments);
 }
 
+int px__utf8_length(const char *text) {
+  const unsigned char *at = (const unsigned char *)text;
+  int length = *at < 0x80   ? 1
+               : *at < 0xc2 ? 0
+               : *at < 0xe0 ? 2
+               : *at < 0xf0 ? 3
+               : *at < 0xf5 ? 4
+                            : 0;
+  for (int i = 1; i < length; i++)
+    if ((at[i] & 0xc0) != 0x80) return 0;
+  // The limits of the second byte exclude longer forms than needed, surrogates, and codes above
+  // U+10FFFF.
+  bool bad = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+             (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f);
+  return bad ? 0 : length;
+}
+
 const char *px__sizes_text(char *text, size_t capacity, int n, const int64_t *sizes) {
   size_t used = (size_t)snprintf(text, capacity, "[");
   for (int i = 0; i < n && used < capacity; i++)

@@ -14,9 +14,9 @@
 #include "comm/launch_impl.h"
 
 enum {
-  MAX_FILE = 64 << 10,  // bytes read of an error file
-  MAX_OTHER = 300,      // bytes of traceback of other failures
-  MAX_ROOT = 2200,      // bytes of traceback of the root cause
+  MAX_FILE = 1 << 20,  // bytes read of an error file
+  MAX_OTHER = 300,     // bytes of traceback of other failures
+  MAX_ROOT = 2200,     // bytes of traceback of the root cause
   REPORT = PX_ERROR_MESSAGE
 };
 
@@ -47,12 +47,39 @@ int px__signal_number(const char *name, size_t length) {
 }
 
 static size_t put_utf8(char *to, unsigned code) {
+  if (!code) code = 0x2400;  // the symbol of the null character, which would end the text
+  if (code >= 0x10000) {
+    to[0] = (char)(0xf0 | code >> 18);
+    to[1] = (char)(0x80 | (code >> 12 & 63));
+    to[2] = (char)(0x80 | (code >> 6 & 63));
+    to[3] = (char)(0x80 | (code & 63));
+    return 4;
+  }
   if (code < 0x80) return to[0] = (char)code, 1;
   if (code < 0x800) return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 63)), 2;
   to[0] = (char)(0xe0 | code >> 12);
   to[1] = (char)(0x80 | (code >> 6 & 63));
   to[2] = (char)(0x80 | (code & 63));
   return 3;
+}
+
+// Reads \u and four hexadecimal digits.
+static bool read_unit(const char *at, unsigned *unit) {
+  char digits[5];
+  if (strncmp(at, "\\u", 2) != 0) return false;
+  snprintf(digits, sizeof digits, "%.4s", at + 2);
+  *unit = (unsigned)strtoul(digits, NULL, 16);
+  return strspn(digits, "0123456789abcdefABCDEF") == 4;
+}
+
+// Reads one unit, or two of a surrogate pair. Returns the number of characters read; 0 for none.
+static int read_code(const char *at, unsigned *code) {
+  unsigned low;
+  if (!read_unit(at, code)) return 0;
+  if (*code < 0xd800 || *code > 0xdfff) return 6;
+  if (*code < 0xdc00 && read_unit(at + 6, &low) && low >= 0xdc00 && low <= 0xdfff)
+    return *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00), 12;
+  return *code = 0xfffd, 6;  // a lone surrogate
 }
 
 // Decodes a JSON string in place; `text` starts after the opening quote. Returns false if it is
@@ -66,17 +93,16 @@ static bool unquote(char *text) {
       text[out++] = *in;
       continue;
     }
-    char hex[5] = "";
-    const char *known = *++in ? strchr(from, *in) : NULL;
-    if (!*in) return false;
-    if (*in == 'u') {
-      snprintf(hex, sizeof hex, "%.4s", in + 1);
-      if (strlen(hex) < 4) return false;
-      out += put_utf8(text + out, (unsigned)strtoul(hex, NULL, 16));
-      in += 4;
-    } else {
-      text[out++] = known ? to[known - from] : *in;
+    unsigned code;
+    int length = read_code(in, &code);
+    if (length) {
+      out += put_utf8(text + out, code);
+      in += length - 1;
+      continue;
     }
+    const char *known = *++in ? strchr(from, *in) : NULL;
+    if (!*in || *in == 'u') return false;
+    text[out++] = known ? to[known - from] : *in;
   }
   return false;
 }
@@ -103,12 +129,20 @@ static char *read_file(const char *path) {
   return NULL;
 }
 
+// Returns the last `max` bytes of a text, from the start of a line if a short one precedes them.
+static const char *last_part(const char *text, size_t max) {
+  size_t length = strlen(text);
+  if (length <= max) return text;
+  text += length - max;
+  const char *line = strchr(text, '\n');
+  if (line && line < text + max / 2) return line;
+  while ((*text & 0xc0) == 0x80) text++;  // the rest of a character
+  return text;
+}
+
 // Appends indented lines. A long text is cut at the front, as a traceback names the error last.
 static size_t add_lines(char *to, size_t at, size_t size, const char *text, size_t max) {
-  size_t length = strlen(text);
-  const char *start = length > max ? strchr(text + length - max, '\n') : NULL;
-  if (length > max) text = start ? start : text + length - max;
-  for (; *text && at + 4 < size; text++) {
+  for (text = last_part(text, max); *text && at + 4 < size; text++) {
     if (*text == '\n' && !text[1]) break;
     to[at++] = *text;
     if (*text == '\n') to[at++] = ' ', to[at++] = ' ';

@@ -2,12 +2,39 @@
 // Errors, objects, memory and warnings.
 #include <pthread.h>
 
+#include "base/base_impl.h"
 #include "phlox/memory.h"
 #include "phlox/base.h"
 #include "phlox/tensor.h"
 #include "test.h"
 
 // ---- errors
+PX_TEST(characters_of_utf8_have_lengths_and_other_bytes_have_none) {
+  static const char *const good[] = {"a",
+                                     "\x7f",
+                                     "\xc2\x80",
+                                     "\xe0\xa0\x80",
+                                     "\xed\x9f\xbf",
+                                     "\xef\xbf\xbf",
+                                     "\xf0\x90\x80\x80",
+                                     "\xf4\x8f\xbf\xbf"};
+  static const char *const bad[] = {"\x80",
+                                    "\xc0\x80",
+                                    "\xc1\xbf",
+                                    "\xc3",
+                                    "\xc3(",
+                                    "\xe0\x9f\xbf",
+                                    "\xe2\x82",
+                                    "\xed\xa0\x80",
+                                    "\xf0\x8f\xbf\xbf",
+                                    "\xf4\x90\x80\x80",
+                                    "\xf5\x80\x80\x80",
+                                    "\xff"};
+  for (int i = 0; i < PX_COUNT_OF(good); i++)
+    CHECK_EQ(px__utf8_length(good[i]), (int)strlen(good[i]));
+  for (int i = 0; i < PX_COUNT_OF(bad); i++) CHECK_EQ(px__utf8_length(bad[i]), 0);
+}
+
 PX_TEST(a_status_has_a_name_a_text_and_an_exception) {
   CHECK_TEXT(px_status_name(PX_VALUE), "VALUE");
   CHECK_TEXT(px_status_text(PX_VALUE), "invalid value");

@@ -32,10 +32,17 @@ static PyObject *list_in(PyObject *dict, const char *key) {
 }
 static int64_t number_in(PyObject *dict, const char *key) {
   PyObject *value = entry(dict, key);
-  return value ? PyLong_AsLongLong(value) : -1;
+  int overflow = 1;
+  int64_t number =
+      value && PyLong_Check(value) ? PyLong_AsLongLongAndOverflow(value, &overflow) : -1;
+  if (value && overflow)
+    PyErr_Format(PyExc_ValueError, "the file is no snapshot of memory: '%s' must be a number", key);
+  return number;
 }
 static const char *text_in(PyObject *dict, const char *key) {
   PyObject *value = entry(dict, key);
+  if (value && !PyUnicode_Check(value))
+    EXT_FAIL(PyExc_ValueError, "the file is no snapshot of memory: '%s' must be a text", key);
   return value ? ext_text(value) : NULL;
 }
 static bool has_entry(PyObject *dict, const char *key) {
@@ -165,7 +172,7 @@ static PyObject *draw(PyObject *segments, PyObject *traces, device_snapshot *dev
     all[i] = devices[i].pub;
   }
   EXT_TRY(px_memory_picture(&text, all, (int)count, owners));
-  PyObject *drawn = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  PyObject *drawn = ext_str(text);
   px_free(text);
   return drawn;
 }

@@ -200,7 +200,7 @@ EXT_FUNCTION(autograd_profiler, _trace, "(events: list[Any], members: str) -> st
   px_status status = px_profile_trace(&text, read, PyList_GET_SIZE(events), members);
   PyMem_Free(read);
   EXT_TRY(status);
-  PyObject *trace = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  PyObject *trace = ext_str(text);
   px_free(text);
   return trace;
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 512 };
 static const char before[] = "before the history";
 
 // The effect of an event. owner < 0: none.
@@ -32,6 +31,7 @@ typedef struct reader {
   int *names;       // number of an owner + 1, by its text; open addressing
   char **owners;
   int count;
+  px__text text;  // of the latest event's owner
 } reader;
 
 // ---- owners
@@ -41,14 +41,15 @@ static const char *base_of(const char *path) {
 }
 
 // Formats the op, or else the function or the node of a backward pass, and the program's line.
-static const char *text_of(char text[TEXT], const px_traceback *stack) {
+static const char *text_of(px__text *text, const px_traceback *stack) {
   if (!stack || (!stack->op && !stack->count)) return "no stack recorded";
   const char *op = stack->op ? stack->op : stack->frames[0].function;
   for (int i = 0; i < stack->count; i++) {
     const px_frame *f = &stack->frames[i];
     if (!f->line || f->inside) continue;
-    snprintf(text, TEXT, "%s  %s:%d", op, base_of(f->file), f->line);
-    return text;
+    text->length = 0;
+    px__text_add(text, "%s  %s:%d", op, base_of(f->file), f->line);
+    return text->failed ? NULL : text->at;
   }
   return op;
 }
@@ -118,12 +119,13 @@ static int64_t reserves(const px_memory_event *e) {
 }
 
 static px_status read_event(reader *r, const px_memory_event *e, change *c) {
-  char text[TEXT];
   *c = (change){.reserved = reserves(e), .owner = -1};
   if (e->action != PX_MEMORY_ALLOC && e->action != PX_MEMORY_FREE_REQUESTED) return PX_OK;
   slot *entry = slot_at(r, e->address);
   if (e->action == PX_MEMORY_ALLOC) {
-    PX_TRY(find_owner(r, text_of(text, e->stack), &c->owner));
+    const char *owner = text_of(&r->text, e->stack);
+    PX_CHECK(owner, PX_NOMEM, "out of memory for the text of an owner");
+    PX_TRY(find_owner(r, owner, &c->owner));
     c->bytes = e->size;
     *entry = (slot){e->address, e->size, c->owner, true};
   } else {
@@ -227,8 +229,25 @@ static px_status reserve(reader *r) {
   return px__alloc((void **)&r->owners, max * sizeof *r->owners);
 }
 
+// Fails for negative sizes, and if a sum of the sizes could overflow.
+static px_status check_sizes(const px_memory_trace *p) {
+  int64_t sum = 0;
+  bool good = true;
+  for (int64_t i = 0; i < p->event_count && good; i++)
+    good = p->events[i].size >= 0 && !__builtin_add_overflow(sum, p->events[i].size, &sum);
+  for (int64_t i = 0; i < p->block_count && good; i++) {
+    const px_memory_block *b = &p->blocks[i];
+    good = b->size >= 0 && b->requested >= 0 && b->segment_size >= 0 &&
+           !__builtin_add_overflow(sum, b->requested ? b->requested : b->size, &sum) &&
+           !__builtin_add_overflow(sum, b->segment_size, &sum);
+  }
+  PX_CHECK(good, PX_VALUE, "the sizes of the snapshot of device %d are out of range", p->device);
+  return PX_OK;
+}
+
 static px_status read_all(reader *r, px__usage_history *out) {
   int64_t total = 0;
+  PX_TRY(check_sizes(r->past));
   PX_TRY(reserve(r));
   PX_TRY(find_older(r, &total));
   for (int64_t i = 0; i < r->past->event_count; i++)
@@ -245,6 +264,7 @@ px_status px__usage_history_read(px__usage_history *out, const px_memory_trace *
   px__free(r.changes);
   px__free(r.slots);
   px__free(r.names);
+  px__free(r.text.at);
   return status;
 }
 

@@ -2,7 +2,6 @@
 // Pictures of memory, as SVG: per device the live memory by owner, and the reserved memory.
 //
 // All figures are integers until drawn, so the same history gives the same text.
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,19 +33,12 @@ static const char *bytes_text(char text[BYTES], double count) {
   return text;
 }
 
-static void add_escaped(px__text *to, const char *text) {
-  for (; *text; text++) {
-    const char *entity = px__xml_entity(*text);
-    px__text_add(to, entity ? "%s" : "%.1s", entity ? entity : text);
-  }
-}
-
 // Adds the time of a column's first event; past the last column, of the last event.
 static void add_time(const drawing *d, int column) {
   const px_memory_trace *p = d->past;
   int64_t event = column * p->event_count / PX__COLUMNS;
   if (event == p->event_count) event--;
-  double us = (double)(p->events[event].time - p->events[0].time);
+  double us = (double)p->events[event].time - (double)p->events[0].time;
   px__text_add(d->to, "event %lld, %.4g ms", (long long)event, us / 1000);
 }
 
@@ -95,7 +87,7 @@ static void add_key(const drawing *d, int row, int64_t bytes, const char *owner)
   char text[BYTES];
   px__text_add(d->to, "<text x='%d' y='%d'>%s  ", KEYS + 18, TOP + 11 + ROW * row,
                bytes_text(text, (double)bytes));
-  add_escaped(d->to, owner);
+  px__xml_add(d->to, owner);
   px__text_add(d->to, "</text>\n");
 }
 
@@ -106,7 +98,7 @@ static void add_part(drawing *d, int row, const char *owner) {
   add_edge(d, d->above, false);
   add_edge(d, d->below, true);
   px__text_add(d->to, "Z' fill='%s' stroke='none'><title>", color);
-  add_escaped(d->to, owner);
+  px__xml_add(d->to, owner);
   px__text_add(d->to, "</title></path>\n");
   px__text_add(d->to, "<rect x='%d' y='%d' width='12' height='12' fill='%s' stroke='none'/>\n",
                KEYS, TOP + ROW * row, color);
@@ -201,13 +193,6 @@ px_status px_memory_picture(char **out, const px_memory_trace *devices, int coun
 }
 
 // ---- pictures of this process
-static px_status write(const char *text, const char *path) {
-  FILE *file;
-  PX_TRY(px__picture_open(&file, path));
-  fputs(text, file);
-  return px__picture_close(file, path);
-}
-
 static void drop(px_memory_trace *devices, int count) {
   for (int i = 0; i < count; i++) {
     px__free((void *)devices[i].blocks);
@@ -224,7 +209,7 @@ static px_status draw(px_memory_trace *devices, int count, int owners, const cha
     PX_TRY(px__memory_blocks((px_memory_block **)&devices[i].blocks, &devices[i].block_count, i));
   }
   PX_TRY(px_memory_picture(&text, devices, count, owners));
-  px_status status = write(text, path);
+  px_status status = px__picture_write(&(px__text){.at = text, .length = strlen(text)}, path);
   px__free(text);
   return status;
 }

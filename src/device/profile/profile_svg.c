@@ -4,9 +4,9 @@
 //
 // Spans narrower than half a pixel are merged with neighbours of the same colour, so the number of
 // lanes bounds the picture's size. Spans are sorted by start.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/profile/report_impl.h"
 
@@ -27,7 +27,7 @@ typedef struct lane {
 } lane;
 
 typedef struct canvas {
-  FILE *to;
+  px__text *to;
   const px_profile *profile;
   px__spans spans;
   px__levels levels;
@@ -44,16 +44,6 @@ typedef struct bar {
 } bar;
 
 // ---- texts
-
-static void put_escaped(FILE *to, const char *text) {
-  for (; *text; text++) {
-    const char *entity = px__xml_entity(*text);
-    if (entity)
-      fputs(entity, to);
-    else
-      fputc(*text, to);
-  }
-}
 
 // Formats a time in the largest fitting unit.
 static const char *time_text(char text[32], double nanoseconds) {
@@ -99,16 +89,16 @@ static void put_bar(const canvas *c, const bar *b, int top) {
   bool part = b->first->class == PX__SPAN_PART, more = b->units > 1;
   double width = b->end - b->x < 0.5 ? 0.5 : b->end - b->x;
   px_profile_event_at(c->profile, b->first->number, &e);
-  fprintf(c->to, "<rect x='%.2f' y='%d' width='%.2f' height='%d' fill='%s'%s><title>", b->x,
-          part ? top - 4 : top, width, part ? BAR + 8 : BAR, classes[b->first->class].color,
-          b->first->critical ? " stroke='#d62728'" : "");
-  if (more) fprintf(c->to, "%lld units from ", (long long)b->units);
-  put_escaped(c->to, e.name);
-  fprintf(c->to, ", %s</title></rect>\n", time_text(text, (double)b->took));
+  px__text_add(c->to, "<rect x='%.2f' y='%d' width='%.2f' height='%d' fill='%s'%s><title>", b->x,
+               part ? top - 4 : top, width, part ? BAR + 8 : BAR, classes[b->first->class].color,
+               b->first->critical ? " stroke='#d62728'" : "");
+  if (more) px__text_add(c->to, "%lld units from ", (long long)b->units);
+  px__xml_add(c->to, e.name);
+  px__text_add(c->to, ", %s</title></rect>\n", time_text(text, (double)b->took));
   if (!part || width < 8.0 * (double)strlen(e.name)) return;
-  fprintf(c->to, "<text x='%.2f' y='%d' fill='#888' font-size='9'>", b->x + 2, top - 6);
-  put_escaped(c->to, e.name);
-  fprintf(c->to, "</text>\n");
+  px__text_add(c->to, "<text x='%.2f' y='%d' fill='#888' font-size='9'>", b->x + 2, top - 6);
+  px__xml_add(c->to, e.name);
+  px__text_add(c->to, "</text>\n");
 }
 
 static bool joins(const canvas *c, const bar *b, const px__span *s) {
@@ -135,12 +125,12 @@ static void put_class(const canvas *c, const lane *l, int top, int class) {
 static void put_lane(const canvas *c, int row) {
   const lane *l = &c->lanes[row];
   int top = TOP + row * LANE;
-  fprintf(c->to, "<path d='M%d %dh%d' stroke='#eee'/>\n", LEFT, top + BAR / 2, WIDTH);
-  fprintf(c->to, "<text x='%d' y='%d' text-anchor='end'>", LEFT - 8, top + BAR - 5);
+  px__text_add(c->to, "<path d='M%d %dh%d' stroke='#eee'/>\n", LEFT, top + BAR / 2, WIDTH);
+  px__text_add(c->to, "<text x='%d' y='%d' text-anchor='end'>", LEFT - 8, top + BAR - 5);
   if (l->device < 0)
-    fprintf(c->to, "thread %lld</text>\n", (long long)l->number);
+    px__text_add(c->to, "thread %lld</text>\n", (long long)l->number);
   else
-    fprintf(c->to, "cuda:%d stream %lld</text>\n", l->device, (long long)l->number);
+    px__text_add(c->to, "cuda:%d stream %lld</text>\n", l->device, (long long)l->number);
   put_class(c, l, top, PX__SPAN_PART);
   for (int class = 0; class < PX__SPAN_CLASSES; class ++)
     if (class != PX__SPAN_PART) put_class(c, l, top, class);
@@ -151,83 +141,73 @@ static void put_lane(const canvas *c, int row) {
 static void put_legend(const canvas *c) {
   char text[32];
   int x = LEFT;
-  fprintf(c->to, "<text x='%d' y='16' font-weight='bold'>%s from first to last</text>\n", LEFT,
-          time_text(text, (double)(c->spans.end - c->spans.start)));
+  px__text_add(c->to, "<text x='%d' y='16' font-weight='bold'>%s from first to last</text>\n", LEFT,
+               time_text(text, (double)(c->spans.end - c->spans.start)));
   for (int class = 0; class < PX__SPAN_CLASSES; class ++, x += 110)
-    fprintf(c->to,
-            "<rect x='%d' y='26' width='10' height='10' fill='%s'/><text x='%d' y='35'>%s</text>\n",
-            x, classes[class].color, x + 14, classes[class].name);
-  fprintf(c->to,
-          "<rect x='%d' y='26' width='10' height='10' stroke='#d62728'/><text x='%d' "
-          "y='35'>critical path</text>\n",
-          x, x + 14);
+    px__text_add(
+        c->to,
+        "<rect x='%d' y='26' width='10' height='10' fill='%s'/><text x='%d' y='35'>%s</text>\n", x,
+        classes[class].color, x + 14, classes[class].name);
+  px__text_add(c->to,
+               "<rect x='%d' y='26' width='10' height='10' stroke='#d62728'/><text x='%d' "
+               "y='35'>critical path</text>\n",
+               x, x + 14);
 }
 
 static void put_ticks(const canvas *c, int bottom) {
   char text[32];
   for (int i = 0; i <= 8; i++) {
     int x = LEFT + i * WIDTH / 8;
-    fprintf(c->to, "<path d='M%d %dv%d' stroke='#eee'/>\n", x, TOP - 12, bottom - TOP + 12);
-    fprintf(c->to, "<text x='%d' y='%d' text-anchor='middle'>%s</text>\n", x, bottom + 14,
-            time_text(text, (double)(c->spans.end - c->spans.start) * i / 8));
+    px__text_add(c->to, "<path d='M%d %dv%d' stroke='#eee'/>\n", x, TOP - 12, bottom - TOP + 12);
+    px__text_add(c->to, "<text x='%d' y='%d' text-anchor='middle'>%s</text>\n", x, bottom + 14,
+                 time_text(text, (double)(c->spans.end - c->spans.start) * i / 8));
   }
 }
 
 // Draws steps, at most one per pixel: its maximum.
 static void put_levels(const canvas *c, int top) {
   double peak = c->levels.peak > 0 ? (double)c->levels.peak : 1;
-  fprintf(c->to, "<path fill='none' stroke='#a463f2' d='M%d %d", LEFT, top + CURVE);
+  px__text_add(c->to, "<path fill='none' stroke='#a463f2' d='M%d %d", LEFT, top + CURVE);
   for (int64_t i = 0; i < c->levels.count;) {
     int x = (int)x_of(c, c->levels.rows[i].time);
     int64_t highest = INT64_MIN;
     for (; i < c->levels.count && (int)x_of(c, c->levels.rows[i].time) == x; i++)
       if (c->levels.rows[i].bytes > highest) highest = c->levels.rows[i].bytes;
     double level = highest > 0 ? (double)highest / peak : 0;
-    fprintf(c->to, "H%dV%.1f", x, top + CURVE - CURVE * level);
+    px__text_add(c->to, "H%dV%.1f", x, top + CURVE - CURVE * level);
   }
-  fprintf(c->to, "H%d'/>\n<text x='%d' y='%d' text-anchor='end'>%.4g MiB</text>\n", LEFT + WIDTH,
-          LEFT - 8, top + 8, (double)c->levels.peak / (1 << 20));
-  fprintf(c->to, "<text x='%d' y='%d' text-anchor='end'>device memory</text>\n", LEFT - 8,
-          top + CURVE);
+  px__text_add(c->to, "H%d'/>\n<text x='%d' y='%d' text-anchor='end'>%.4g MiB</text>\n",
+               LEFT + WIDTH, LEFT - 8, top + 8, (double)c->levels.peak / (1 << 20));
+  px__text_add(c->to, "<text x='%d' y='%d' text-anchor='end'>device memory</text>\n", LEFT - 8,
+               top + CURVE);
 }
 
 static void put_all(const canvas *c) {
   int bottom = TOP + c->count * LANE, curve = bottom + 30;
   int height = c->levels.count ? curve + CURVE + 20 : bottom + 30;
-  fprintf(c->to,
-          "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
-          "font-family='sans-serif' font-size='11' fill='none'>\n"
-          "<style>text { fill: #333 }</style>\n"
-          "<rect width='%d' height='%d' fill='white'/>\n",
-          LEFT + WIDTH + 40, height, LEFT + WIDTH + 40, height);
+  px__text_add(c->to,
+               "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
+               "font-family='sans-serif' font-size='11' fill='none'>\n"
+               "<style>text { fill: #333 }</style>\n"
+               "<rect width='%d' height='%d' fill='white'/>\n",
+               LEFT + WIDTH + 40, height, LEFT + WIDTH + 40, height);
   put_legend(c);
   put_ticks(c, bottom);
   for (int row = 0; row < c->count; row++) put_lane(c, row);
   if (c->levels.count) put_levels(c, curve);
-  fprintf(c->to, "</svg>\n");
-}
-
-px_status px__picture_open(FILE **out, const char *path) {
-  PX_CHECK(!px__fault(PX__FAULT_FILE), PX_IO, "%s: could not be written (injected)", path);
-  *out = fopen(path, "w");
-  PX_CHECK(*out, PX_IO, "%s: %s", path, strerror(errno));
-  return PX_OK;
-}
-
-px_status px__picture_close(FILE *file, const char *path) {
-  bool bad = ferror(file) != 0;
-  bad |= fclose(file) != 0;
-  PX_CHECK(!bad, PX_IO, "%s: %s", path, strerror(errno));
-  return PX_OK;
+  px__text_add(c->to, "</svg>\n");
 }
 
 static px_status write(canvas *c, const char *path) {
   PX_CHECK(c->spans.count, PX_RUNTIME, "the profile is empty: there is nothing to draw");
   int64_t span = c->spans.end - c->spans.start;
   c->scale = span > 0 ? (double)WIDTH / (double)span : 0;
-  PX_TRY(px__picture_open(&c->to, path));
+  px__text text = {0};
+  c->to = &text;
   put_all(c);
-  return px__picture_close(c->to, path);
+  px_status status = px__picture_write(&text, path);
+  px__free(text.at);
+  return status;
 }
 
 px_status px_profile_draw(const px_profile *profile, const char *path) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by tables and pictures of profiles: device work sorted by start.
 #pragma once
-#include <stdio.h>
-
 #include "device/core/device_impl.h"
 #include "phlox/profile.h"
 
@@ -38,14 +36,9 @@ typedef struct px__levels {
 px_status px__levels_of(px__levels *out, const px_profile *profile)
     __attribute__((warn_unused_result));
 // ---- pictures
-// Files of pictures; PX_IO. Close every opened file, also after failed writes.
-px_status px__picture_open(FILE **out, const char *path) __attribute__((warn_unused_result));
-px_status px__picture_close(FILE *file, const char *path) __attribute__((warn_unused_result));
-// Returns the XML entity of a character; NULL if it needs none.
-static inline const char *px__xml_entity(char c) {
-  return c == '<'                ? "&lt;"
-         : c == '>'              ? "&gt;"
-         : c == '&'              ? "&amp;"
-         : (unsigned char)c < 32 ? " "
-                                 : NULL;
-}
+// Writes a picture to a file; PX_IO, or PX_NOMEM if the text lacks a part.
+px_status px__picture_write(const px__text *text, const char *path)
+    __attribute__((warn_unused_result));
+// Adds a text to XML, as content or within quotes. Control characters without a place in XML become
+// their symbols, as U+2401 for 1. Bytes that are not UTF-8 are shown as \xff.
+void px__xml_add(px__text *to, const char *text);

@@ -38,14 +38,19 @@ static track track_of(const px_profile_event *e) {
 }
 
 // ---- texts
+// Adds a JSON string. Bytes that are not UTF-8 are shown as \xff.
 static void add_quoted(px__text *to, const char *text) {
   px__text_add(to, "\"");
   while (*text) {
-    int plain = 0;
-    while ((unsigned char)text[plain] >= 32 && text[plain] != '"' && text[plain] != '\\') plain++;
+    int plain = 0, length = 1;  // 0: the bytes are not UTF-8
+    while ((unsigned char)text[plain] >= 32 && text[plain] != '"' && text[plain] != '\\' &&
+           (length = px__utf8_length(text + plain)))
+      plain += length;
     px__text_add(to, "%.*s", plain, text);
     text += plain;
-    if (*text) px__text_add(to, "\\u%04x", (unsigned char)*text++);
+    if (!*text) break;
+    px__text_add(to, length ? "\\u%04x" : "\\\\x%02x", (unsigned char)*text);
+    text++;
   }
   px__text_add(to, "\"");
 }

@@ -183,6 +183,12 @@ class Launch(unittest.TestCase):
         for part in ("program.py FAILED", "rank      : 1 (local_rank: 1)", "exitcode  : 1", "in main", "KeyError: 'lost \"it\" \u00e9'", "<NO_OTHER_FAILURES>"):
             self.assertIn(part, report)
 
+    def test_failure_report_has_any_characters(self):
+        program = ("from torch.distributed.elastic.multiprocessing.errors import record\n@record\ndef main():\n"
+                   "    raise ValueError('x' * 10 ** 5 + chr(0x1f600) + '\\u00e9\\0\\ud800\\x01 <script>')\nmain()")
+        report = self.run_job("", program, code=1).stderr.rpartition("traceback :")[2]
+        self.assertIn("x\U0001f600\u00e9\u2400\ufffd\x01 <script>\n", report)
+
     def test_signals_are_reported(self):
         output_of = self.run_job("", "import os; os.kill(os.getpid(), 9)", code=1).stderr
         self.assertIn("exitcode  : -9", output_of)

@@ -54,6 +54,33 @@ PX_TEST(a_picture_shows_live_memory_by_op_and_line) {
   px_free(text);
 }
 
+PX_TEST(names_are_escaped_and_have_any_length) {
+  static char long_name[100000];
+  const px_frame odd[] = {{"/a/\xff\xc3<\x01.py", "f", 7, false}};
+  const px_traceback stack = {"a&\n\"\xed\xa0\x80\xef\xbf\xbf", odd, 1},
+                     longer = {long_name, odd, 1};
+  char *text = NULL;
+  make_history();
+  events[1].stack = &stack;
+  events[2].stack = &longer;
+  memset(long_name, 'x', sizeof long_name - 1);
+  OK(px_memory_picture(&text, &history, 1, 12));
+  check_has(text,
+            ">a&amp;&#10;&quot;\\xed\\xa0\\x80\\xef\\xbf\\xbf  \\xff\\xc3&lt;\xe2\x90\x81.py:7<");
+  check_has(text, long_name);
+  px_free(text);
+}
+
+PX_TEST(sizes_out_of_range_are_refused) {
+  char *text = NULL;
+  for (int i = 0; i < 2; i++) {
+    make_history();
+    events[1].size = i ? -1 : INT64_MAX;
+    FAILS(px_memory_picture(&text, &history, 1, 12), PX_VALUE,
+          "the sizes of the snapshot of device 1 are out of range");
+  }
+}
+
 PX_TEST(older_allocations_are_shown) {
   char *text = NULL;
   make_history();

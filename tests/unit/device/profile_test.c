@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device_test.h"
+#include "folder.h"
 #include "phlox/phlox.h"
 
 static int find(const px_profile *p, const char *name, int from, px_profile_event *out) {
@@ -46,6 +47,27 @@ PX_TEST(ops_nest_in_their_callers_with_sizes_and_memory) {
   CHECK_EQ(add.cpu_bytes, 24);
   CHECK_EQ(in_place.cpu_bytes, 0);
   CHECK_TEXT(add.shapes, "[[2, 3], [2, 3], []]");
+  px_profile_free(p);
+}
+
+static void enter_odd_names(void) {
+  px_profile_leave(px_profile_enter(PX_PROFILE_RANGE, "<\x01\"\\\xff\xc3>"));
+}
+
+PX_TEST(names_that_are_not_utf8_are_escaped_in_traces_and_pictures) {
+  static char read[1 << 16];
+  char *trace = NULL;
+  px_profile *p = profile_of((px_profile_options){.host = true}, enter_odd_names);
+  px_profile_event e;
+  CHECK(px_profile_event_at(p, 0, &e));
+  OK(px_profile_trace(&trace, &e, 1, NULL));
+  CHECK(strstr(trace, "\"name\": \"<\\u0001\\u0022\\u005c\\\\xff\\\\xc3>\""));
+  px_free(trace);
+  OK(px_profile_draw(p, path_of("profile.svg")));
+  FILE *file = fopen(path_of("profile.svg"), "r");
+  CHECK(file && fread(read, 1, sizeof read - 1, file) > 0);
+  fclose(file);
+  CHECK(strstr(read, "<title>&lt;\xe2\x90\x81&quot;\\\\xff\\xc3&gt;, "));
   px_profile_free(p);
 }
 
