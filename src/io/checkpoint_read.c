@@ -205,14 +205,15 @@ static bool needs_file(const px_checkpoint *self, const px_checkpoint_item *item
 // Fails if the pieces lack rows: the checkpoint may have been saved without some ranks.
 static px_status check_rows(const px_checkpoint *self, const px_checkpoint_item *item) {
   const px_tree *pieces = pieces_of(self, item->name);
-  int64_t found = 0, from, expected = px__checkpoint_rows(item->part);
-  for (int64_t i = 0; i < px_tree_size(pieces); i++) {
+  int64_t from, expected = px__checkpoint_rows(item->part);
+  uint64_t found = 0;  // stops above `expected`: the sum of all pieces could overflow
+  for (int64_t i = 0; i < px_tree_size(pieces) && found <= (uint64_t)expected; i++) {
     int64_t n = overlap(item, px_tree_at(pieces, i), &from);
-    found += n > 0 ? n : 0;
+    found += n > 0 ? (uint64_t)n : 0;
   }
-  PX_CHECK(found == expected || !px_tensor_numel(item->part), PX_RUNTIME,
-           "the checkpoint '%s' has %lld of the %lld requested rows of %s", self->folder,
-           (long long)found, (long long)expected, item->name);
+  PX_CHECK(found == (uint64_t)expected || !px_tensor_numel(item->part), PX_RUNTIME,
+           "the checkpoint '%s' has %llu of the %lld requested rows of %s", self->folder,
+           (unsigned long long)found, (long long)expected, item->name);
   return PX_OK;
 }
 
