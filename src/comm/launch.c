@@ -17,7 +17,8 @@ enum {
   KEY = 64,          // bytes of a store key
   LEAVE_MS = 10000,  // wait of the serving agent for the others at the end
   STEP_MS = 20,      // polling interval of the store
-  TURN_MS = 2000     // one attempt to serve or to connect
+  TURN_MS = 2000,    // one attempt to serve or to connect
+  MAX_RANKS = 16384  // of a node; the ranks of 65536 nodes are an int
 };
 
 // The last handled signal received; 0: none.
@@ -108,11 +109,15 @@ static px_status exchange_counts(agent *a) {
   for (int node = 0; node < p->nodes; node++) {
     PX_TRY(await(text, sizeof text, a, key(name, "ranks", p->round, node)));
     char *role;
-    int count = (int)strtol(text, &role, 10);
+    long count = strtol(text, &role, 10);
+    PX_CHECK(count > 0 && count <= MAX_RANKS, PX_DIST_STORE,
+             "torchrun: expected a number of ranks in [1, %d] of node %d, got '%.80s'", MAX_RANKS,
+             node, text);
     bool same = *role && !strncmp(role + 1, a->plan.role, 200);
-    if (node < p->node) p->rank += count, p->role_rank += same ? count : 0;
-    p->world += count;
-    p->role_world += same ? count : 0;
+    int of_role = same ? (int)count : 0;
+    if (node < p->node) p->rank += (int)count, p->role_rank += of_role;
+    p->world += (int)count;
+    p->role_world += of_role;
   }
   return PX_OK;
 }
@@ -122,7 +127,7 @@ static px_status take_node_number(agent *a) {
   a->position.node = a->plan.node;
   if (a->plan.node < 0) {
     PX_TRY(px_store_add(&here, a->store, "nodes", 1));
-    a->position.node = (int)here - 1;
+    a->position.node = here > 0 && here <= a->position.nodes ? (int)here - 1 : a->position.nodes;
   }
   PX_CHECK(a->position.node < a->position.nodes, PX_VALUE,
            "torchrun: all %d nodes of the job have joined already", a->position.nodes);
@@ -167,8 +172,11 @@ static px_status decide(verdict *out, int *node, agent *a, verdict mine) {
   snprintf(text, sizeof text, "%.*s", (int)size, (const char *)value);
   px_free(value);
   char *rest;
-  *out = (verdict)strtol(text, &rest, 10);
-  *node = atoi(rest);
+  long number = strtol(text, &rest, 10);
+  PX_CHECK(number == DONE || number == AGAIN || number == FAILED, PX_DIST_STORE,
+           "torchrun: expected the verdict of a node, got '%s'", text);
+  *out = (verdict)number;
+  *node = (int)strtol(rest, NULL, 10);
   return PX_OK;
 }
 

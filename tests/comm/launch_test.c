@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs launched from C, without Python.
 #include "phlox/launch.h"
+#include "phlox/comm.h"
 #include "phlox/phlox.h"
 
 #include "test.h"
@@ -41,4 +42,27 @@ PX_TEST(invalid_arguments_start_nothing) {
   const px_job_options none = {0};
   FAILS(px_job_run(&none), PX_VALUE, "training_script");
   CHECK(strstr(px_job_usage(), "--max-restarts"));
+}
+
+// Runs the agent of node 1 of 2 at a store with the given value of a key.
+static px_status run_node_1(const char *key, const char *value, const char *node) {
+  PX_SCOPED(px_store) store = NULL;
+  OK(px_store_tcp(&store, &(px_store_tcp_options){.host = "127.0.0.1", .serve = true}));
+  char endpoint[64];
+  snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=127.0.0.1:%d", px_store_port(store));
+  OK(px_store_set(store, "torchrun/none/ranks/0/0", "1 default", 9));
+  OK(px_store_set(store, key, value, strlen(value)));
+  const char *const arguments[] = {"--nnodes=2", "--no-python", endpoint, node, "true"};
+  return px_job_run(&(px_job_options){.arguments = arguments, .count = 5});
+}
+
+PX_TEST(hostile_values_of_the_rendezvous_are_refused) {
+  static const char *const counts[] = {"2147483647 default", "-1 default", "0 default", "x"};
+  for (int i = 0; i < 4; i++)
+    FAILS(run_node_1("torchrun/none/ranks/0/0", counts[i], "--node-rank=1"), PX_DIST_STORE,
+          "torchrun: expected a number of ranks in [1, 16384] of node 0, got");
+  FAILS(run_node_1("torchrun/none/verdict/0/0", "9 0", "--node-rank=1"), PX_DIST_STORE,
+        "torchrun: expected the verdict of a node, got '9 0'");
+  FAILS(run_node_1("torchrun/none/nodes", "-9223372036854775808", "--rdzv-backend=c10d"), PX_VALUE,
+        "torchrun: all 2 nodes of the job have joined already");
 }
