@@ -27,7 +27,7 @@ typedef struct px_store px_store;
 PX_CALL px_store_memory(px_store **out);
 PX_CALL px_store_file(px_store **out, const char *path);
 typedef struct px_store_tcp_options {
-  const char *host;    // the server's host
+  const char *host;    // the server's host; see below
   int port;            // the server's port; 0 with `serve`: any free one
   bool serve;          // this process also runs the server, for the lifetime of the store
   int workers;         // number of clients; 0: unknown
@@ -35,8 +35,11 @@ typedef struct px_store_tcp_options {
   int64_t timeout_ms;  // for connecting and later calls; 0: 300 s
   const char *secret;  // NULL: PHLOX_STORE_SECRET. Clients with another secret are refused
 } px_store_tcp_options;
-// Connects to the server of a job. PX_DIST_NETWORK if the server is not reachable in time, the port
-// is in use, or the secret is wrong.
+// Connects to the server of a job. PX_DIST_NETWORK if the server is not reachable in time, has no
+// capacity, the port is in use, or the secret is wrong. Without a secret, a server on localhost,
+// 127.0.0.0/8 or ::1 listens on the loopback only. On another host it listens on all interfaces and
+// warns (px_warning_set_sink). PHLOX_STORE_CONNECTIONS, _KEYS, _MEMORY, _QUEUE and _REQUEST are its
+// limits; a call above one fails with PX_DIST_STORE and their name.
 PX_CALL px_store_tcp(px_store **out, const px_store_tcp_options *options);
 // Makes the store of the ranks started by mpirun, and returns this rank and the number of ranks.
 // All ranks call it; rank 0 serves the store over TCP. PX_UNIMPLEMENTED without the engine "mpi".
@@ -47,7 +50,7 @@ PX_CALL px_store_prefix(px_store **out, const char *prefix, px_store *store);
 PX_API int px_store_port(const px_store *self);  // 0 unless a TCP store
 PX_API int64_t px_store_timeout(const px_store *self);
 PX_API void px_store_set_timeout(px_store *self, int64_t milliseconds);
-// Keys are strings, values bytes; a key and its value have at most 64 MiB. px_store_get waits for
+// Keys are strings, values bytes; a key and its value have less than 32 MiB. px_store_get waits for
 // the key; free *value with px_free. PX_DIST_STORE "wait timeout after 300000ms, keys: /x".
 PX_CALL px_store_set(px_store *self, const char *key, const void *value, size_t size);
 PX_CALL px_store_get(void **value, size_t *size, px_store *self, const char *key);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets of the store and the watchdog. All times are on the clock of px__now_ms.
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -71,27 +74,44 @@ int px__connect(const char *host, int port, int64_t end) {
   return s;
 }
 
-// Listens on IPv6 and IPv4 if IPv6 is available, on IPv4 otherwise.
-int px__listen(int *port) {
-  int one = 1, none = 0, at = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+bool px__host_is_loopback(const char *host) {
+  struct in_addr four;
+  struct in6_addr six;
+  if (!strcasecmp(host, "localhost")) return true;
+  if (inet_pton(AF_INET, host, &four) == 1) return ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
+  return inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+}
+
+// Returns a socket that listens on an address, or -1.
+static int listen_at(const struct sockaddr *at) {
+  int one = 1, none = 0;
+  int s = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (s < 0) return -1;
+  bool six = at->sa_family == AF_INET6;
+  setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (six) setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
+  socklen_t size = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+  if (!bind(s, at, size) && !listen(s, 1024)) return s;
+  int why = errno;
+  close(s);
+  return errno = why, -1;
+}
+
+// On all interfaces an IPv6 socket accepts IPv4, too. On the loopback it does not.
+int px__listen(int *port, const char *host) {
   struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)*port)};
   struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
+  const struct sockaddr *const at[] = {(struct sockaddr *)&six, (struct sockaddr *)&four};
   socklen_t size = sizeof six;
-  bool old = at < 0;
-  if (old) at = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (at < 0) return -1;
-  setsockopt(at, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (!old) setsockopt(at, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
-  int bound = old ? bind(at, (struct sockaddr *)&four, sizeof four)
-                  : bind(at, (struct sockaddr *)&six, sizeof six);
-  if (bound || listen(at, 1024) || getsockname(at, (struct sockaddr *)&six, &size)) {
-    int why = errno;
-    close(at);
-    errno = why;
-    return -1;
-  }
+  bool local = px__host_is_loopback(host), old = local && !strchr(host, ':');
+  if (local) six.sin6_addr = in6addr_loopback;
+  if (old && inet_pton(AF_INET, host, &four.sin_addr) != 1)
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int s = listen_at(at[old]);
+  if (s < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) s = listen_at(at[!old]);
+  if (s < 0 || getsockname(s, (struct sockaddr *)&six, &size)) return -1;
   *port = ntohs(six.sin6_port);  // same offset in sockaddr_in and sockaddr_in6
-  return at;
+  return s;
 }
 
 int px__accept(int listener, bool *full) {

@@ -41,17 +41,25 @@ struct px_store {
   int port;
 };
 
-// A hash table of keys and values.
+// A hash table of keys and values. The number of buckets grows by one with each key, so no
+// insertion takes long.
 typedef struct px__entry px__entry;
 typedef struct px__table {
   px__entry **heads;
-  int64_t capacity, count;
+  uint64_t buckets, capacity;  // used and allocated heads
+  uint64_t secret[2];          // of the hash: peers cannot choose colliding keys
+  uint64_t inserts;            // keys inserted so far
+  int64_t count, max_count;    // keys; 0: no limit
+  int64_t used, max_used;      // bytes of entries and of the owner's buffers; 0: no limit
 } px__table;
 // Executes a request on a table. On failure the table is unchanged.
 __attribute__((warn_unused_result)) px_status px__table_apply(px__table *table,
                                                               const px__request *request,
                                                               px__response *response);
 void px__table_clear(px__table *table);
+// Fails if `more` bytes would exceed the limit.
+__attribute__((warn_unused_result)) px_status px__table_check_used(const px__table *table,
+                                                                   int64_t more);
 // Returns the value of a key, or NULL.
 const px__bytes *px__table_find(const px__table *table, px__bytes key);
 
@@ -65,7 +73,11 @@ bool px__receive_all(int socket, void *at, size_t size, int64_t end);
 // Returns a connected socket, or -1.
 int px__connect(const char *host, int port, int64_t end);
 // Returns a listening socket, or -1. A port of 0 selects a free one. *port receives the port.
-int px__listen(int *port);
+// Listens on `host` only if it names the loopback, on all interfaces otherwise.
+int px__listen(int *port, const char *host);
+// True for localhost, 127.0.0.0/8 and ::1. Names are not resolved: Debian maps the name of the host
+// itself to 127.0.1.1.
+bool px__host_is_loopback(const char *host);
 // Accepts a pending connection, or returns -1. `full`: the process has no free file descriptor.
 int px__accept(int listener, bool *full);
 bool px__host_is_here(const char *host);
@@ -75,6 +87,13 @@ enum { PX__GRACE_MS = 1000, PX__PAUSE_MS = 50 };
 
 // Wire format of the handshake.
 #define PX__STORE_MAGIC "PXSTORE1"
+// The byte after the magic number. REFUSED is followed by the limit of connections in the nonce's
+// first 8 bytes.
+typedef enum px__greeting {
+  PX__GREETING_OPEN,
+  PX__GREETING_SECRET,
+  PX__GREETING_REFUSED
+} px__greeting;
 enum { PX__NONCE_BYTES = 16, PX__HELLO_BYTES = 8 + 1 + PX__NONCE_BYTES, PX__REPLY_BYTES = 8 + 32 };
 void px__secret_response(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
                          size_t size);
@@ -88,6 +107,7 @@ bool px__request_unpack(px__request *out, px__bytes *items, const uint8_t *frame
 
 typedef struct px__server px__server;
 __attribute__((warn_unused_result)) px_status px__server_start(px__server **out, int *port,
+                                                               const char *host,
                                                                const char *secret);
 void px__server_stop(px__server *server);
 

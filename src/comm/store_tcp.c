@@ -25,6 +25,13 @@ static px_status lost(tcp_store *self, const char *why) {
   PX_FAIL(PX_DIST_NETWORK, "lost the connection to the store server: %s", why);
 }
 
+// Returns the error text of a refused request.
+static px_status refused(const px__response *response) {
+  PX_FAIL(PX_DIST_STORE, "the store server refused the request: %.*s",
+          response->size < PX_ERROR_MESSAGE ? (int)response->size : PX_ERROR_MESSAGE,
+          (const char *)response->value);
+}
+
 static px_status receive_answer(tcp_store *self, px__response *response, int64_t end) {
   uint8_t head[13];
   uint32_t length;
@@ -33,16 +40,12 @@ static px_status receive_answer(tcp_store *self, px__response *response, int64_t
   memcpy(&response->number, head + 5, 8);
   if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "the peer is not a store server");
   response->size = length - 9;
+  // One byte more: the value ends with 0, and an empty value is an allocation, too.
   px_status status = px_alloc(&response->value, response->size + 1);
   if (status != PX_OK) return (void)lost(self, "no memory"), status;
-  if (!px__receive_all(self->socket, response->value, response->size, end)) {
-    px_free(response->value);
+  if (!px__receive_all(self->socket, response->value, response->size, end))
     return lost(self, strerror(errno));
-  }
-  bool fine = head[4];
-  if (!fine || response->size == 0) px_free(response->value), response->value = NULL;
-  PX_CHECK(fine, PX_DIST_STORE, "the store server failed to execute the request");
-  return PX_OK;
+  return head[4] ? PX_OK : refused(response);
 }
 
 static px_status exchange(tcp_store *self, const px__request *request, px__response *response,
@@ -50,11 +53,13 @@ static px_status exchange(tcp_store *self, const px__request *request, px__respo
   int64_t end = px__now_ms() + ANSWER_MS;
   PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "lost the connection to the store server");
   if (!px__send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
-  PX_TRY(receive_answer(self, response, end));
-  // An empty value is returned as an allocation, too.
+  px_status status = receive_answer(self, response, end);
   bool returns_value =
       request->kind == PX__REQUEST_SWAP || (request->kind == PX__REQUEST_GET && response->number);
-  return returns_value && !response->value ? px_alloc(&response->value, 1) : PX_OK;
+  if (status == PX_OK && returns_value) return PX_OK;
+  px_free(response->value);
+  response->value = NULL;
+  return status;
 }
 
 static px_status tcp_request(px_store *store, const px__request *request, px__response *response) {
@@ -72,14 +77,27 @@ static px_status tcp_request(px_store *store, const px__request *request, px__re
 
 // ---- connecting
 
+static px_status refused_connection(const uint8_t *at) {
+  int64_t limit;
+  memcpy(&limit, at, sizeof limit);
+  PX_CHECK(
+      limit, PX_DIST_NETWORK,
+      "the process of the store server has no free file descriptor; `ulimit -n` sets its limit");
+  PX_FAIL(PX_DIST_NETWORK,
+          "the store server has reached its limit of %lld connections; PHLOX_STORE_CONNECTIONS of "
+          "its process sets it",
+          (long long)limit);
+}
+
 // Authenticates this process. The server closes the connection on a wrong secret.
 static px_status introduce(tcp_store *self, const char *secret, int64_t end) {
   uint8_t hello[PX__HELLO_BYTES], response[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
   if (!px__receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
   if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "the peer is not a store server");
-  PX_CHECK(!hello[8] || secret, PX_DIST_NETWORK,
+  if (hello[8] == PX__GREETING_REFUSED) return refused_connection(hello + 9);
+  PX_CHECK(hello[8] == PX__GREETING_OPEN || secret, PX_DIST_NETWORK,
            "the store server requires a secret, but PHLOX_STORE_SECRET is not set");
-  PX_CHECK(hello[8] || !secret, PX_DIST_NETWORK,
+  PX_CHECK(hello[8] == PX__GREETING_SECRET || !secret, PX_DIST_NETWORK,
            "PHLOX_STORE_SECRET is set, but the store server has no secret");
   if (secret) px__secret_response(response + 8, secret, hello + 9, PX__NONCE_BYTES);
   if (!px__send_all(self->socket, response, sizeof response, end))
@@ -126,6 +144,18 @@ static void tcp_destroy(void *object) {
   px_free(self);
 }
 
+// Warns once if any host may connect.
+static px_status warn_if_open(const char *host, const char *secret) {
+  static bool warned;  // atomic
+  if (secret || px__host_is_loopback(host)) return PX_OK;
+  if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) return PX_OK;
+  return px_warn(
+      PX_WARN_USER,
+      "the TCP store listens on all network interfaces without a secret: every host that "
+      "reaches its port can read and change the job's keys. Set PHLOX_STORE_SECRET to "
+      "the same random text in all processes of the job");
+}
+
 px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
   static const px_class cls = {"store", tcp_destroy};
   PX_GIVEN(out);
@@ -144,7 +174,10 @@ px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
   self->store.request = tcp_request;
   self->store.port = options->port;
   self->store.timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : 300000;
-  if (options->serve) PX_TRY(px__server_start(&self->server, &self->store.port, secret));
+  if (options->serve) {
+    PX_TRY(warn_if_open(options->host, secret));
+    PX_TRY(px__server_start(&self->server, &self->store.port, options->host, secret));
+  }
   PX_TRY(join(self, options->host, secret));
   PX_TRY(count_workers(owned, options));
   *out = PX_MOVE(owned);

@@ -105,7 +105,7 @@ px_status px__hub_listen(int *out, uint8_t token[PX__TOKEN], px_store *store) {
   int port = 0;
   PX_TRY(own_host(host, sizeof host));
   PX_CHECK(getrandom(token, PX__TOKEN, 0) == PX__TOKEN, PX_DIST_NETWORK, "getrandom failed");
-  int socket = px__listen(&port);
+  int socket = px__listen(&port, host);
   PX_CHECK(socket >= 0, PX_DIST_NETWORK, "rank 0 cannot listen for other ranks: %s",
            strerror(errno));
   memcpy(where, token, PX__TOKEN);
@@ -116,31 +116,43 @@ px_status px__hub_listen(int *out, uint8_t token[PX__TOKEN], px_store *store) {
   return status;
 }
 
+// Parses the published value, TOKEN "PORT HOST", into the token and a text of the same capacity.
+// Returns the host, or NULL if the value is malformed.
+static const char *parse_address(uint8_t token[PX__TOKEN], char text[PX__ADDRESS + 16], int *port,
+                                 const void *value, size_t size) {
+  char *host;
+  if (size <= PX__TOKEN || size - PX__TOKEN >= PX__ADDRESS + 16) return NULL;
+  memcpy(token, value, PX__TOKEN);
+  size -= PX__TOKEN;
+  memcpy(text, (const char *)value + PX__TOKEN, size);
+  text[size] = 0;
+  long number = strtol(text, &host, 10);
+  *port = (int)number;
+  return number > 0 && number < 65536 && host[0] == ' ' && host[1] ? host + 1 : NULL;
+}
+
 px_status px__hub_connect(int *out, int rank, px_store *store, int64_t end) {
-  char where[PX__TOKEN + PX__ADDRESS + 16] = "";
+  char text[PX__ADDRESS + 16];
   uint8_t hello[PX__HELLO];
   void *value;
   size_t size;
-  char *host;
+  int port, one = 1;
   const char *key = "watch";
   int64_t left = end - px__now_ms();
   // Use the group's timeout, not the store's, which other users may have changed.
   PX_TRY(px_store_wait(store, &key, 1, left > 1 ? left : 1));
   PX_TRY(px_store_get(&value, &size, store, key));
-  bool fits = size > PX__TOKEN && size < sizeof where;
-  memcpy(where, value, fits ? size : 0);
+  const char *host = parse_address(hello, text, &port, value, size);
   px_free(value);
-  PX_CHECK(fits, PX_DIST_STORE, "the store has no valid address of rank 0");
-  int port = (int)strtol(where + PX__TOKEN, &host, 10), one = 1;
-  int socket = px__connect(host + 1, port, end);
-  memcpy(hello, where, PX__TOKEN);
+  PX_CHECK(host, PX_DIST_STORE, "the store has no valid address of rank 0");
   memcpy(hello + PX__TOKEN, &rank, 4);
+  int socket = px__connect(host, port, end);
   if (socket >= 0 && px__send_all(socket, hello, sizeof hello, end)) {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return *out = socket, PX_OK;
   }
   int why = errno;
   if (socket >= 0) close(socket);
-  PX_FAIL(PX_DIST_NETWORK, "[Rank %d] cannot reach rank 0 at %s, port %d: %s", rank, host + 1, port,
+  PX_FAIL(PX_DIST_NETWORK, "[Rank %d] cannot reach rank 0 at %s, port %d: %s", rank, host, port,
           strerror(why));
 }

@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "test.h"
+#include "raw_store.h"
 
-enum { SHORT = 3000, ALL = 100000, GREETING = 25, ANSWER = 40 };
+enum { SHORT = 3000, ALL = 100000 };
 
 static int inputs(void) { return getenv("LONG") ? ALL : SHORT; }
 
@@ -46,8 +46,6 @@ static int connect_to(int port) {
   return s;
 }
 
-static void put(uint8_t *at, uint32_t number) { memcpy(at, &number, 4); }
-
 // Random bytes, possibly after a greeting without a secret, or after it a nearly valid request with
 // flipped bits.
 static size_t make_input(uint8_t bytes[512], uint64_t *state) {
@@ -55,17 +53,17 @@ static size_t make_input(uint8_t bytes[512], uint64_t *state) {
   for (int i = 0; i < 512; i++) bytes[i] = (uint8_t)draw(state);
   int kind = (int)(draw(state) % 4);
   if (kind == 0) return size;
-  memset(bytes, 0, ANSWER);
+  memset(bytes, 0, RAW_REPLY);
   memcpy(bytes, "PXSTORE1", 8);
   if (kind == 1) return size;
   uint32_t length = (uint32_t)(13 + 4 + draw(state) % 32);
-  put(bytes + ANSWER, length);
-  bytes[ANSWER + 4] = (uint8_t)(draw(state) % 8);
-  put(bytes + ANSWER + 13, (uint32_t)(draw(state) % 3));
-  put(bytes + ANSWER + 17, length - 17);
+  raw_put(bytes + RAW_REPLY, length);
+  bytes[RAW_REPLY + 4] = (uint8_t)(draw(state) % 8);
+  raw_put(bytes + RAW_REPLY + 13, (uint32_t)(draw(state) % 3));
+  raw_put(bytes + RAW_REPLY + 17, length - 17);
   for (uint64_t flips = kind == 2 ? 0 : 1 + draw(state) % 8; flips; flips--)
-    bytes[ANSWER + draw(state) % 24] ^= (uint8_t)(1u << draw(state) % 8);
-  return draw(state) % 2 ? ANSWER + 4 + length : size;
+    bytes[RAW_REPLY + draw(state) % 24] ^= (uint8_t)(1u << draw(state) % 8);
+  return draw(state) % 2 ? RAW_REPLY + 4 + length : size;
 }
 
 // `reads`: some connections read the replies.
@@ -76,7 +74,7 @@ static void send_input(int port, int input, bool reads) {
   int s = connect_to(port);
   if (send(s, bytes, first, MSG_NOSIGNAL) >= 0)
     (void)!send(s, bytes + first, size - first, MSG_NOSIGNAL);
-  if (reads && input % 16 == 0) (void)!recv(s, answer, GREETING, 0);
+  if (reads && input % 16 == 0) (void)!recv(s, answer, RAW_GREETING, 0);
   close(s);
 }
 
@@ -91,14 +89,6 @@ static void check_kept(px_store *store) {
 static px_store_tcp_options server_of(const char *secret) {
   return (px_store_tcp_options){
       .host = "127.0.0.1", .serve = true, .timeout_ms = 60000, .secret = secret};
-}
-
-static long memory_in_use(void) {
-  long pages = 0, resident = 0;
-  FILE *file = fopen("/proc/self/statm", "r");
-  CHECK(file && fscanf(file, "%ld %ld", &pages, &resident) == 2);
-  fclose(file);
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 PX_TEST(unauthenticated_input_changes_nothing) {
@@ -130,18 +120,18 @@ PX_TEST(unauthenticated_peers_cannot_allocate) {
   enum { MANY = 300, MEGABYTES = 128 };  // of 19 GiB
   PX_SCOPED(px_store) store = NULL;
   px_store_tcp_options options = server_of(NULL);
-  uint8_t bytes[ANSWER + 64] = "PXSTORE1";
+  uint8_t bytes[RAW_REPLY + 64] = "PXSTORE1";
   int sockets[MANY];
   OK(px_store_tcp(&store, &options));
   OK(px_store_set(store, "kept", "yes", 3));
-  put(bytes + ANSWER, (64u << 20) - 1);
-  long before = memory_in_use();
+  raw_put(bytes + RAW_REPLY, (64u << 20) - 1);
+  long before = raw_memory();
   for (int i = 0; i < MANY; i++) {
     sockets[i] = connect_to(px_store_port(store));
     CHECK(send(sockets[i], bytes, sizeof bytes, MSG_NOSIGNAL) == (ssize_t)sizeof bytes);
   }
   for (int i = 0; i < 10; i++) check_kept(store);
-  CHECK(memory_in_use() - before < (long)MEGABYTES << 20);
+  CHECK(raw_memory() - before < (long)MEGABYTES << 20);
   for (int i = 0; i < MANY; i++) close(sockets[i]);
   check_kept(store);
 }
@@ -204,6 +194,67 @@ PX_TEST(silent_connections_do_not_block_clients) {
   check_kept(store);
   kill(silent, SIGKILL);
   waitpid(silent, &status, 0);
+}
+
+// ---- injected faults
+
+// A client of its own and one call of each kind.
+static px_status use_store(int port) {
+  PX_SCOPED(px_store) store = NULL;
+  char value[5000] = "0", *read;
+  size_t size;
+  int64_t sum;
+  bool gone;
+  const char *const keys[] = {"kept", "used"};
+  px_store_tcp_options options = {.host = "127.0.0.1", .port = port, .timeout_ms = 60000};
+  PX_TRY(px_store_tcp(&store, &options));
+  PX_TRY(px_store_set(store, "used", value, sizeof value));
+  PX_TRY(px_store_get((void **)&read, &size, store, "used"));
+  CHECK(size == sizeof value && !memcmp(read, value, size));
+  px_free(read);
+  PX_TRY(px_store_compare_set((void **)&read, &size, store, "used", value, sizeof value, "1", 1));
+  CHECK(size == 1 && *read == '1');
+  px_free(read);
+  PX_TRY(px_store_add(&sum, store, "used", 2));
+  CHECK_EQ(sum, 3);
+  PX_TRY(px_store_wait(store, keys, 2, 1000));
+  return px_store_delete(&gone, store, "used");
+}
+
+PX_TEST(a_failed_allocation_fails_one_call_and_keeps_the_store) {
+  PX_SCOPED(px_store) store = NULL;
+  px_store_tcp_options options = server_of(NULL);
+  OK(px_store_tcp(&store, &options));
+  OK(px_store_set(store, "kept", "yes", 3));
+  int64_t failures = 0;
+  bool reached = true;
+  for (int64_t n = 1; reached; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    px_status status = use_store(px_store_port(store));
+    reached = px_fault_seen("alloc") >= n;
+    px_fault_disarm_all();
+    CHECK(reached ? status == PX_OK || px_error_last()->message[0] : status == PX_OK);
+    failures += status != PX_OK;
+    px_error_clear();
+    check_kept(store);
+  }
+  CHECK(failures > 10);
+  tally("faults", failures);
+}
+
+PX_TEST(a_server_without_memory_does_not_start) {
+  px_store_tcp_options options = server_of(NULL);
+  int64_t n = 1;
+  for (px_status status = PX_OUT_OF_MEMORY; status != PX_OK; n++) {
+    px_store *store = NULL;
+    OK(px_fault_arm("alloc", n, false));
+    status = px_store_tcp(&store, &options);
+    px_fault_disarm_all();
+    CHECK(status == PX_OK || (px_error_last()->message[0] && !store));
+    px_error_clear();
+    if (store) px_release(store);
+  }
+  CHECK(n > 7);
 }
 
 // ---- the watch of a group

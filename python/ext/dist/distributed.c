@@ -76,7 +76,8 @@ EXT_NEW(tcp_store,
 EXT_TYPE(
     tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_BASETYPE,
     "A TCP-based distributed key-value store: one process is the server. If PHLOX_STORE_SECRET "
-    "is set, all processes must know it.",
+    "is set, all processes must know it. Otherwise a server on localhost listens on the loopback "
+    "only.",
     EXT_LIFETIME_SLOTS(store), .tp_base = &store_type, .tp_new = tcp_store_new);
 EXT_GET(tcp_store, port, "int", px_store_port(S(self)), "The port number of the server.");
 

@@ -6,6 +6,7 @@ import re
 import socket
 import unittest
 from datetime import timedelta
+from unittest import mock
 
 from jobs import LIMIT, ranks
 import phlox as torch
@@ -288,6 +289,14 @@ class Stores(unittest.TestCase):
         with self.assertRaisesRegex(dist.DistStoreError, "wait timeout after 10ms, keys: /b"):
             other.wait(["b"], timedelta(milliseconds=10))
         self.assertTrue(issubclass(dist.DistStoreError, RuntimeError))
+
+    def test_a_call_above_a_limit_is_a_runtime_error(self):
+        with mock.patch.dict(os.environ, PHLOX_STORE_KEYS="1"):
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=LIMIT)
+        store.set("a", "one")
+        with self.assertRaisesRegex(RuntimeError, "the store has reached its limit of 1 keys; PHLOX_STORE_KEYS"):
+            store.set("b", "two")
+        self.assertEqual(store.get("a"), b"one")
 
     def test_prefix_store(self):
         store = dist.HashStore()
