@@ -55,7 +55,7 @@ static PyObject *node_getattr(PyObject *self, PyObject *name) {
   ext_exception_set(ext_moved(&first));
   return NULL;
 }
-static Py_hash_t node_hash(PyObject *self) { return _Py_HashPointer(node_of(self)); }
+static Py_hash_t node_hash(PyObject *self) { return Py_HashPointer(node_of(self)); }
 static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
   if (!PyObject_TypeCheck(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((node_of(a) == node_of(b)) == (op == Py_EQ));

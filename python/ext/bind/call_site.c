@@ -6,6 +6,8 @@
 // request: programs without devices pay nothing.
 #include "declare/declare.h"
 
+#include <frameobject.h>
+
 bool ext_sites_enabled;  // guarded by the GIL, except for one write
 
 // File and function names returned to the core, keyed by themselves: they live as long as the

@@ -18,6 +18,10 @@
 #include "phlox/random.h"
 #include "phlox/vmap.h"
 
+#if PY_VERSION_HEX < 0x030D0000
+#define Py_HashPointer _Py_HashPointer
+#endif
+
 // ---- errors
 // Raises the error in the calling thread's px_error record. Always NULL (of any pointer type).
 PX_COLD void *ext_raise(void);

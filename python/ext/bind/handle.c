@@ -25,13 +25,22 @@ EXT_OWNS(handle, EXT_FINALIZER(release_target));
 
 // ---- handles of hook dicts, referenced weakly: a hook does not keep its module alive
 
+static PyObject *target_of(PyObject *weak) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject *target;
+  return PyWeakref_GetRef(weak, &target) > 0 ? target : Py_NewRef(Py_None);
+#else
+  return Py_NewRef(PyWeakref_GetObject(weak));
+#endif
+}
+
 static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
 
 // Removes the id from each dict that still exists.
 static void remove_from_dicts(void *weak_dicts, int64_t id) {
   EXT_OWNED *key = PyLong_FromLongLong(id);
   for (Py_ssize_t i = 0; key && i < PyTuple_GET_SIZE(weak_dicts); i++) {
-    EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(weak_dicts, i)));
+    EXT_OWNED *dict = target_of(PyTuple_GET_ITEM(weak_dicts, i));
     if (dict != Py_None && PyObject_DelItem(dict, key) < 0) PyErr_Clear();
   }
 }
@@ -84,7 +93,7 @@ EXT_METHOD0(handle, __reduce__, "tuple", "Returns the parts for pickling and cop
   EXT_OWNED *dicts = PyList_New(0);
   Py_ssize_t count = handle->target ? PyTuple_GET_SIZE(handle->target) : 0;
   for (Py_ssize_t i = 0; dicts && i < count; i++) {
-    EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(handle->target, i)));
+    EXT_OWNED *dict = target_of(PyTuple_GET_ITEM(handle->target, i));
     if (dict != Py_None && PyList_Append(dicts, dict) < 0) return NULL;
   }
   EXT_OWNED *maker = ext_extension_attr("_rebuild_handle");

@@ -113,7 +113,7 @@ static PyObject *stream_repr(PyObject *self) {
            px_device_format(px_stream_device(stream), device), handle);
   return PyUnicode_FromString(text);
 }
-static Py_hash_t stream_hash(PyObject *self) { return _Py_HashPointer(stream_of(self)); }
+static Py_hash_t stream_hash(PyObject *self) { return Py_HashPointer(stream_of(self)); }
 static PyObject *stream_compare(PyObject *a, PyObject *b, int op) {
   if (!PyObject_TypeCheck(b, &ext_StreamType) || (op != Py_EQ && op != Py_NE))
     Py_RETURN_NOTIMPLEMENTED;

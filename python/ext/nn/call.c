@@ -323,6 +323,11 @@ static inline PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t n
   return run(self, args, nargs, kwnames);
 }
 
+#if PY_VERSION_HEX >= 0x030D0000  // exported, but declared in an internal header
+PyObject *_PyObject_MakeTpCall(PyThreadState *, PyObject *, PyObject *const *, Py_ssize_t,
+                               PyObject *);
+#endif
+
 // A user-defined __call__ of a class is in its tp_call slot.
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);

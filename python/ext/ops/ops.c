@@ -407,7 +407,7 @@ static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owne
   return Py_NewRef(self);
 }
 // Compared by identity: C functions compare by their C function, which all callables share.
-static Py_hash_t callable_hash(PyObject *self) { return _Py_HashPointer(self); }
+static Py_hash_t callable_hash(PyObject *self) { return Py_HashPointer(self); }
 static PyObject *callable_compare(PyObject *a, PyObject *b, int op) {
   if (op != Py_EQ && op != Py_NE) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((a == b) == (op == Py_EQ));

@@ -39,7 +39,7 @@ static PyObject *storage_title(PyObject *self) {
   return PyUnicode_FromFormat("[torch.storage.TypedStorage(dtype=torch.%s, device=%s) of size %zd]",
                               px_dtype_name(dtype), text, storage_length(self));
 }
-static Py_hash_t storage_hash(PyObject *self) { return _Py_HashPointer(storage_of(self)); }
+static Py_hash_t storage_hash(PyObject *self) { return Py_HashPointer(storage_of(self)); }
 static PyObject *storage_compare(PyObject *a, PyObject *b, int op) {
   if (!Py_IS_TYPE(b, Py_TYPE(a)) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((storage_of(a) == storage_of(b)) == (op == Py_EQ));
