@@ -146,7 +146,8 @@ static int take_gradients(const ctx_object *self, PyObject *result, px_tensor **
 // Called by the autograd engine on any thread, without the GIL.
 static px_status run_backward(px_tensor **grad_inputs, int input_count,
                               px_tensor *const *grad_outputs, int output_count, void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   ctx_object *self = context;
   PyObject *args = backward_args(self, grad_outputs, output_count);
   PyObject *function = args ? PyObject_GetAttrString(self->cls, "backward") : NULL;
@@ -156,7 +157,7 @@ static px_status run_backward(px_tensor **grad_inputs, int input_count,
   Py_XDECREF(result);
   Py_XDECREF(function);
   Py_XDECREF(args);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 

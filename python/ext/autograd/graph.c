@@ -113,7 +113,8 @@ static PyObject *call_hook(void *hook, px_tensor *tensor) {
 }
 
 static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *result = call_hook(context, grad);
   *out = NULL;
   if (result && result != Py_None && !ext_is_tensor(result))
@@ -123,16 +124,17 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
     *out = px_retain(ext_tensor(result));
   px_status status = PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
 static px_status run_accumulated_hook(px_tensor *self, void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *result = call_hook(context, self);
   px_status status = result ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -178,7 +180,8 @@ static int replace_gradients(px_tensor **grads, int count, PyObject *hook, PyObj
 // those of the results.
 static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *others,
                                int other_count, void *hook) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *first = tuple_of_borrowed(grads, count);
   PyObject *second = first && others ? tuple_of_borrowed(others, other_count) : NULL;
   PyObject *given =
@@ -188,7 +191,7 @@ static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *o
   Py_XDECREF(given);
   Py_XDECREF(second);
   Py_XDECREF(first);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -237,15 +240,17 @@ PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumula
 
 // ---- hooks for saved tensors; the context is the tuple (pack, unpack)
 static px_status run_pack(void **out, px_tensor *tensor, void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   *out = call_hook(PyTuple_GET_ITEM((PyObject *)context, 0), tensor);
   px_status status = *out ? PX_OK : ext_error_from_python();
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
 static px_status run_unpack(px_tensor **out, void *packed, void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *result = PyObject_CallOneArg(PyTuple_GET_ITEM((PyObject *)context, 1), packed);
   if (result && !ext_is_tensor(result))
     PyErr_Format(PyExc_TypeError,
@@ -256,7 +261,7 @@ static px_status run_unpack(px_tensor **out, void *packed, void *context) {
     *out = px_retain(ext_tensor(result));
   px_status status = PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -545,7 +550,8 @@ typedef struct check_context {
 } check_context;
 
 static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *argument) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   check_context *context = argument;
   Py_ssize_t n = PyTuple_GET_SIZE(context->inputs);
   EXT_OWNED *args = PyTuple_New(n);
@@ -564,7 +570,7 @@ static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *a
   *out = px_retain(tensor);
   Py_CLEAR(args);
   Py_CLEAR(result);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 

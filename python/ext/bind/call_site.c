@@ -98,16 +98,17 @@ static inline px_site find_site(void) {
 // The first request in a call without the GIL. Also lends the line to the rest of the call.
 static px_site find_first(void) {
   if (ext_sites_enabled || !PyGILState_GetThisThreadState()) return (px_site){0};
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return (px_site){0};
   ext_sites_enabled = true;
   px_site found = find_site();
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   (void)px_site_lend(found);
   return found;
 }
 
 static void report_site(const char **file, int *line) {
-  bool held = PyGILState_Check();
+  bool held = ext_gil_held();
   if (held) ext_sites_enabled = true;
   px_site found = held ? find_site() : find_first();
   *file = found.file, *line = found.line;
@@ -120,7 +121,7 @@ px_site ext_site_lend(void) { return px_site_lend(px_site_here()); }
 static int report_frames(px_frame *frames, int capacity) {
   PyObject *type, *value, *traceback;
   int count = 0;
-  if (!PyGILState_Check()) return 0;
+  if (!ext_gil_held()) return 0;
   PyErr_Fetch(&type, &value, &traceback);
   PyFrameObject *frame = PyEval_GetFrame();
   Py_XINCREF(frame);

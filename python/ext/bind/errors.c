@@ -84,10 +84,10 @@ void *ext_raise(void) {
 }
 
 void ext_release(void *object) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return;
   Py_DECREF((PyObject *)object);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
 }
 
 px_status ext_error_from_python(void) {
@@ -105,13 +105,14 @@ px_status ext_error_from_python(void) {
 // A warning turned into an exception fails the call issuing it.
 static px_status warn(px_warning category, const char *text) {
   PyObject *const classes[] = {PyExc_UserWarning, PyExc_FutureWarning, PyExc_DeprecationWarning};
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return PX_OK;
   px_status status = PX_OK;
   EXT_OWNED *message = ext_str(text);
   if (!message || PyErr_WarnFormat(classes[category], 1, "%U", message) < 0)
     status = ext_error_from_python();
   Py_CLEAR(message);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -120,10 +121,11 @@ static px_status warn(px_warning category, const char *text) {
 // Called by long operations of the main thread, which runs Python's signal handlers. An exception
 // of a handler ends the operation.
 px_status ext_run_handlers(void) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return PX_OK;
   px_status status = PX_OK;
   if (!PyErr_Occurred() && PyErr_CheckSignals() < 0) status = ext_error_from_python();
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <pthread.h>
 #include <structmember.h>
 #include "phlox/autograd.h"
 #include "phlox/event.h"
@@ -20,7 +21,22 @@
 
 #if PY_VERSION_HEX < 0x030D0000
 #define Py_HashPointer _Py_HashPointer
+#define Py_IsFinalizing _Py_IsFinalizing
+#define PyThreadState_GetUnchecked _PyThreadState_UncheckedGet
 #endif
+
+// ---- the GIL in callbacks from the core (gil.c)
+typedef struct ext_gil {
+  struct _pthread_cleanup_buffer guard;
+  PyGILState_STATE state;
+  bool held;  // by an outer scope of the thread
+} ext_gil;
+// Takes the GIL until ext_gil_give. Fails once the interpreter is shutting down: callers without a
+// result leak their objects. A thread ended by CPython meanwhile stops, with its stack intact.
+px_status ext_gil_take(ext_gil *gil);
+void ext_gil_give(ext_gil *gil);
+bool ext_gil_held(void);   // by the calling thread
+bool ext_is_ending(void);  // true from the start of Python's shutdown
 
 // ---- errors
 // Raises the error in the calling thread's px_error record. Always NULL (of any pointer type).

@@ -255,13 +255,14 @@ EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool",
 static unsigned long rank_threads[64];
 
 static px_status call_rank(int rank, int ranks, void *argument) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   rank_threads[rank] = PyThread_get_thread_ident();
   PyObject *result = PyObject_CallFunction(argument, "i", rank);
   px_status status = result ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   rank_threads[rank] = 0;
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 // An exception of a signal handler in the thread waiting for the ranks stops them: core calls fail,
@@ -269,14 +270,15 @@ static px_status call_rank(int rank, int ranks, void *argument) {
 static px_status check_signals(void) {
   px_status status = ext_run_handlers();
   if (status == PX_OK) return PX_OK;
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   for (size_t r = 0; r < EXT_LENGTH(rank_threads); r++)
     if (rank_threads[r]) PyThreadState_SetAsyncExc(rank_threads[r], PyExc_KeyboardInterrupt);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 // Releases the GIL while a rank waits for a device: it may depend on other ranks needing the GIL.
-static void *release_gil(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void *release_gil(void) { return ext_gil_held() ? PyEval_SaveThread() : NULL; }
 static void acquire_gil(void *held) { PyEval_RestoreThread(held); }
 
 EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",

@@ -20,7 +20,9 @@ static group_registry *registry(void) {
 }
 enum { NO_MEMBER = -100 };
 
+// At shutdown a joined thread may have stopped in a callback. Groups then end with the process.
 void ext_release_nogil(void *core_take) {
+  if (ext_is_ending()) return;
   Py_BEGIN_ALLOW_THREADS;
   px_release(core_take);
   Py_END_ALLOW_THREADS;

@@ -168,7 +168,8 @@ static void rewrap(const char *where) {
 // Runs on a worker thread.
 static px_status apply_one(int i, void *context) {
   parallel_call *a = context;
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   px_status status = PX_OK;
   a->results[i] = ext_apply(PyList_GET_ITEM(a->modules, i), PyList_GET_ITEM(a->inputs, i),
                             PyList_GET_ITEM(a->kwargs, i));
@@ -178,7 +179,7 @@ static px_status apply_one(int i, void *context) {
     rewrap(where);
     status = ext_error_from_python();
   }
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }
 

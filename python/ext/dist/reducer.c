@@ -65,13 +65,14 @@ static PyObject *bucket_object(const px_bucket *bucket) {
 // ---- communication hooks: callables that receive a bucket and return an object with wait()
 
 static px_status hook_begin(void **pending, const px_bucket *bucket, void *context) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *bucket_arg = bucket_object(bucket);
   PyObject *future = bucket_arg ? PyObject_CallOneArg(context, bucket_arg) : NULL;
   Py_XDECREF(bucket_arg);
   px_status status = future ? PX_OK : ext_error_from_python();
   *pending = future;
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -85,12 +86,13 @@ static int read_result(PyObject *result, px_tensor **out) {
 }
 
 static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *result = PyObject_CallMethod(pending_take, "wait", NULL);
   px_status status = read_result(result, out) == 0 ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   Py_DECREF((PyObject *)pending_take);
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -304,10 +306,11 @@ static int comm_of(PyObject *layer, px_comm **out) {
 }
 
 static px_status choose(px_comm **out, px_module *layer) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   *out = NULL;
   px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_error_from_python();
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }
 

@@ -44,11 +44,12 @@ static int call_placement_fn(int *dim, PyObject *parameter, PyObject *fn) {
   EXT_FAIL_INT(PyExc_ValueError, "Invalid shard_placement_fn result: %S", said);
 }
 static px_status dim_for(int *dim, px_tensor *parameter, void *fn) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   EXT_OWNED *object = ext_wrap_borrowed(parameter);
   px_status status = call_placement_fn(dim, object, fn) == 0 ? PX_OK : ext_error_from_python();
   Py_CLEAR(object);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -209,7 +210,8 @@ EXT_METHOD(fsdp_module, set_is_last_backward, "(is_last_backward: bool) -> None"
 
 // The hook is owned by the object, which makes it visible to the garbage collector.
 static px_status call_hook(px_tensor *reduced, void *group) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   EXT_OWNED *hook = Py_XNewRef(((shards_object *)group)->hook);
   EXT_OWNED *tensor = hook ? ext_wrap_borrowed(reduced) : NULL;
   EXT_OWNED *done = tensor ? PyObject_CallOneArg(hook, tensor) : NULL;
@@ -217,7 +219,7 @@ static px_status call_hook(px_tensor *reduced, void *group) {
   Py_CLEAR(done);
   Py_CLEAR(tensor);
   Py_CLEAR(hook);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 EXT_METHOD(

@@ -74,14 +74,15 @@ int ext_future_complete(PyObject *future, PyObject *value, bool failed) {
 
 // Called on a thread of the communicator.
 static void complete(void *context) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return;
   EXT_OWNED *self = context;
   EXT_OWNED *error = raised_by(W(self));
   bool failed = error && error != Py_None;
   if (!error || ext_future_complete(O(self)->future, failed ? error : O(self)->outputs, failed) < 0)
     PyErr_WriteUnraisable(self);
   Py_CLEAR(self);
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
 }
 
 static int begin_future(PyObject *self) {

@@ -53,7 +53,8 @@ static PyObject *call_found(PyObject *self, const char *name, PyObject *const *a
 
 px_status ext_module_invoke(px_tensor **results, int result_count, px_module *self,
                             const char *method, const px_named_value *args, int count) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   PyObject *objects[MAX_ARGS] = {NULL}, *kwnames = NULL, *result = NULL;
   PyObject *object = Py_XNewRef((PyObject *)px_module_user(self));
   px_status status = PX_OK;
@@ -66,6 +67,6 @@ px_status ext_module_invoke(px_tensor **results, int result_count, px_module *se
   Py_XDECREF(kwnames);
   Py_XDECREF(result);
   Py_XDECREF(object);
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }

@@ -25,7 +25,8 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
                                 int count) {
   const px_module_kind *kind = px_module_kind_of(self);
   if (kind->method_count) return invoke_by_names(out, self, inputs, count);
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   px_status status = PX_OK;
   PyObject *object = px_module_user(self), *args[EXT_PORTS], *result = NULL;
   int made = object ? ext_wrap_inputs(args, kind, inputs, count) : 0;
@@ -34,13 +35,15 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
   if (!result || ext_unwrap_results(out, kind, result) < 0) status = ext_error_from_python();
   for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
   Py_XDECREF(result);
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }
 
 // Formats a subclass's extra_repr.
 static void python_repr(const px_module *self, char *text, size_t capacity) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  *text = 0;
+  if (ext_gil_take(&gil) != PX_OK) return;
   PyObject *object = px_module_user(self);
   EXT_OWNED *text_object = object ? PyObject_CallMethod(object, "extra_repr", NULL) : NULL;
   const char *utf8 =
@@ -48,7 +51,7 @@ static void python_repr(const px_module *self, char *text, size_t capacity) {
   snprintf(text, capacity, "%s", utf8 ? utf8 : "");
   PyErr_Clear();
   Py_CLEAR(text_object);
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
 }
 
 // ---- construction and destruction

@@ -182,11 +182,12 @@ static int call_made(PyObject *keeper, const px_op *op, px_call_mode mode, const
 }
 static px_status made(const px_op *op, px_call_mode mode, const px_value *args, int count,
                       px_tensor *const *results, bool whole, void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   px_status status = call_made(context, op, mode, args, count, results, whole) < 0
                          ? ext_error_from_python()
                          : PX_OK;
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 
@@ -208,10 +209,11 @@ static int call_recall(PyObject *keeper, const px_op *op, px_tensor **results) {
 }
 static px_status recall(const px_op *op, const px_value *args, px_tensor **results, bool *recalled,
                         void *context) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   int given = call_recall(context, op, results);
   px_status status = given < 0 ? ext_error_from_python() : PX_OK;
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   *recalled = given > 0;
   return status;
 }

@@ -291,13 +291,14 @@ static int take_results(const px_op *op, PyObject *result, px_tensor **results) 
 }
 
 static px_status serve(void *data, px_tensor **results, const px_value *args) {
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   const def_object *self = data;
   PyObject *result = answer(self, args);
   int failed = !result || take_results(self->op, result, results) < 0;
   px_status status = failed ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
   return status;
 }
 

@@ -94,7 +94,8 @@ typedef struct calls {
   PyObject *closure, *first;  // first: the first loss, returned by the step
 } calls;
 static px_status call_closure(double *loss, void *context) {
-  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_gil gil;
+  PX_TRY(ext_gil_take(&gil));
   calls *c = context;
   PyObject *made = PyObject_CallNoArgs(c->closure);
   PyObject *number = made ? PyNumber_Float(made) : NULL;
@@ -103,7 +104,7 @@ static px_status call_closure(double *loss, void *context) {
   if (number && !c->first) c->first = Py_NewRef(made);
   Py_XDECREF(number);
   Py_XDECREF(made);
-  PyGILState_Release(gil);
+  ext_gil_give(&gil);
   return status;
 }
 

@@ -84,14 +84,39 @@ EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]",
   return Py_BuildValue("(ii)", device.device_type, device.device_id);
 }
 
+// A tensor of another library. Its deleter may run Python code: the core calls it on any thread,
+// also during Python's shutdown.
+typedef struct foreign_tensor {
+  px_dl_managed managed, *owner;
+} foreign_tensor;
+static void foreign_end(px_dl_managed *managed) {
+  foreign_tensor *self = (foreign_tensor *)managed;
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return;
+  if (self->owner->deleter) self->owner->deleter(self->owner);
+  PyMem_Free(self);
+  ext_gil_give(&gil);
+}
+static px_dl_managed *foreign_new(px_dl_managed *owner) {
+  foreign_tensor *self = PyMem_Malloc(sizeof *self);
+  if (!self) return (void *)PyErr_NoMemory();
+  *self = (foreign_tensor){{owner->dl_tensor, NULL, foreign_end}, owner};
+  return &self->managed;
+}
+
 EXT_FUNCTION(
     torch, _take_capsule, "(capsule: object) -> Tensor",
     "Returns the tensor of a capsule and renames the capsule to prevent a second import.") {
   px_tensor *tensor;
   EXT_ARGS(PyObject *, capsule);
-  px_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+  px_dl_managed *given = PyCapsule_GetPointer(capsule, "dltensor");
+  bool own = given && PyCapsule_GetDestructor(capsule) == capsule_end;
+  px_dl_managed *managed = given && !own ? foreign_new(given) : given;
   if (!managed) return NULL;
-  EXT_TRY(px_dlpack_import_take(&tensor, managed));
+  if (px_dlpack_import_take(&tensor, managed) != PX_OK) {
+    if (!own) PyMem_Free(managed);
+    return ext_raise();
+  }
   PyCapsule_SetName(capsule, "used_dltensor");
   return ext_wrap(tensor);
 }

@@ -285,11 +285,11 @@ typedef struct buffer_context {
 } buffer_context;
 // Called when the tensor's memory is freed, on any thread: acquires the GIL for the buffer.
 static void release_buffer(void *context) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return;
   PyBuffer_Release(&((buffer_context *)context)->view);
   PyMem_Free(context);
-  PyGILState_Release(state);
+  ext_gil_give(&gil);
 }
 
 EXT_FUNCTION(torch, _over_buffer,

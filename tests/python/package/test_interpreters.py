@@ -1,11 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interpreters other than the first cannot import the module. Each test runs programs."""
-import os, subprocess, sys, sysconfig, unittest
+"""Programs end while daemon threads train, and interpreters other than the first cannot import the module. Each test runs programs. EXITS is the
+number of runs of each program with daemon threads (2)."""
+import os, shutil, subprocess, sys, sysconfig, tempfile, unittest
 
 import phlox
 
 PATH = os.path.dirname(os.path.dirname(phlox.__file__))
+HERE = os.path.dirname(os.path.abspath(__file__))
+INCLUDE = os.path.join(HERE, "..", "..", "..", "include")
+LIBRARY = os.path.join(sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDLIBRARY"))
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+DAEMONS = """
+import random, sys, threading, time
+import phlox as torch
+from phlox import nn
+from phlox.utils.data import DataLoader, TensorDataset
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+def model(device="cpu"):
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to(device)
+    for parameter in net.parameters(): parameter.register_hook(lambda grad: grad * 1)
+    return net
+
+def inputs(device="cpu"): return torch.randn(16, 64, device=device)
+
+def train(device):
+    net = model(device)
+    optimizer = torch.optim.Adam(net.parameters())
+    while True:
+        optimizer.zero_grad()
+        net(Double.apply(inputs(device))).square().mean().backward()
+        optimizer.step()
+
+def cpu(): train("cpu")
+def device(): train("cuda")
+def two_devices():
+    nets = model("cuda:0"), model("cuda:1")
+    while True: sum(net(Double.apply(inputs(f"cuda:{i}"))).sum().to("cuda:0") for i, net in enumerate(nets)).backward()
+def data_parallel():
+    net = nn.DataParallel(model("cuda"), device_ids=[0, 1])
+    while True: net(inputs("cuda")).sum().backward()
+def loader():
+    net = model()
+    while True:
+        for x, in DataLoader(TensorDataset(torch.randn(64, 64)), batch_size=16, shuffle=True): net(x).sum().backward()
+def saved_hooks():
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x): train("cuda")
+def slow_hooks():
+    def slow(grad): time.sleep(0.001)
+    while True:
+        a, b = inputs("cuda:0").requires_grad_(), inputs("cuda:1").requires_grad_()
+        x, y = a, b
+        for _ in range(5):
+            x, y = x.tanh(), y.tanh()
+            x.register_hook(slow), y.register_hook(slow)
+        (x.sum() + y.sum().to("cuda:0")).backward()
+def lbfgs():
+    net = model()
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=5)
+    def closure():
+        optimizer.zero_grad()
+        loss = net(inputs()).square().mean()
+        loss.backward()
+        return loss
+    while True: optimizer.step(closure)
+def buffers():
+    while True: torch.frombuffer(bytearray(4096), dtype=torch.float32).cuda(non_blocking=True).sum().item()
+
+class Late:
+    def __del__(self, sleep=time.sleep): sleep(0.02)  # the threads request the GIL of an interpreter that ends
+
+late = Late()
+torch.set_num_threads(1)
+for _ in range(4): threading.Thread(target=globals()[sys.argv[1]], daemon=True).start()
+time.sleep(0.03 + random.random() * 0.1)
+"""
 
 
 def run(*command, **environment):
@@ -14,6 +92,15 @@ def run(*command, **environment):
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     return done.returncode, done.stdout
 
+
+class Daemons(unittest.TestCase):
+    def check(self, work):
+        for _ in range(int(os.environ.get("EXITS", "2"))):
+            self.assertEqual(run(sys.executable, "-W", "ignore", "-c", DAEMONS, work), (0, ""))
+
+
+for work in "cpu", "device", "two_devices", "data_parallel", "loader", "saved_hooks", "slow_hooks", "lbfgs", "buffers":
+    setattr(Daemons, f"test_program_ends_during_{work}", lambda self, work=work: self.check(work))
 
 MAKE = """
 import phlox as torch
@@ -43,6 +130,18 @@ class Interpreters(unittest.TestCase):
         code = "import phlox, sys; sys.modules.clear(); import phlox"
         status, text = run(sys.executable, "-c", code)
         self.assertEqual((status, text.splitlines()[-1]), (1, "ImportError: cannot load module phlox._C more than once per process"))
+
+    @unittest.skipUnless(shutil.which("cc") and os.path.exists(LIBRARY), "requires a C compiler and libpython")
+    def test_embedded_interpreter(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "embed")
+            flags = [f"-I{sysconfig.get_path('include')}", f"-I{INCLUDE}", LIBRARY, f"-Wl,-rpath,{os.path.dirname(LIBRARY)}"]
+            flags += " ".join(sysconfig.get_config_vars("LINKFORSHARED", "LIBS", "SYSLIBS")).split()
+            subprocess.run(["cc", os.path.join(HERE, "embed.c"), "-o", program, *flags], check=True, timeout=60)
+            refusals = 2 if sys.version_info >= (3, 12) else 1
+            trained = "[72.0, 72.0]\n"
+            text = trained + REFUSED * refusals + trained + "cannot load module phlox._C more than once per process\nended\n"
+            self.assertEqual(run(program, PYTHONHOME=sys.prefix, PYTHONWARNINGS="ignore"), (0, text))
 
     @unittest.skipUnless(FREE_THREADED, "requires a free-threaded Python")
     def test_free_threaded_interpreter_enables_the_gil(self):
