@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that embeds Python, for test_interpreters.py: trains before and after it makes subinterpreters, ends the interpreter while a
-// tensor is lent and a daemon thread trains, and starts the next one. Its subinterpreters and the next interpreter print an ImportError.
+// A program that embeds Python, for test_interpreters.py. It trains before and after it makes
+// subinterpreters, ends the interpreter while a tensor is lent and a daemon thread trains, and
+// starts the next one. Its subinterpreters and the next interpreter print an ImportError.
 #include <Python.h>
 
 #include "phlox/dlpack.h"
@@ -44,8 +45,9 @@ static void make_isolated(void) {
 
 static px_dl_managed *lend(void) {
   PyObject *dict = PyModule_GetDict(PyImport_AddModule("__main__"));
-  PyObject *capsule = PyRun_String("torch.frombuffer(bytearray(64), dtype=torch.float32).__dlpack__()",
-                                   Py_eval_input, dict, dict);
+  PyObject *capsule =
+      PyRun_String("torch.frombuffer(bytearray(64), dtype=torch.float32).__dlpack__()",
+                   Py_eval_input, dict, dict);
   px_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
   PyCapsule_SetName(capsule, "used_dltensor");
   Py_DECREF(capsule);
