@@ -52,7 +52,7 @@ static void *library;  // guarded by `loading`
 static const char soname[] = "libnccl.so.2";
 
 static void *open_in(const char *folder, const char *subfolder) {
-  char path[4096];
+  char path[2048];
   if (!folder || !*folder) return NULL;
   int needed = snprintf(path, sizeof path, "%s%s/%s", folder, subfolder, soname);
   return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
@@ -60,11 +60,11 @@ static void *open_in(const char *folder, const char *subfolder) {
 
 // Opens pip's copy of NCCL next to this package, if installed.
 static void *open_pip(void) {
-  char folder[3072];
+  char folder[1536];
   Dl_info self;
   const char *slash = dladdr((void *)&api, &self) ? strrchr(self.dli_fname, '/') : NULL;
   int length = slash ? (int)(slash - self.dli_fname) : 0;
-  if (!length || length > 3000) return NULL;
+  if (!length || length > 1500) return NULL;
   snprintf(folder, sizeof folder, "%.*s/..", length, self.dli_fname);
   return open_in(folder, "/nvidia/nccl/lib");
 }

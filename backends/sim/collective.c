@@ -7,7 +7,7 @@
 #include "sim/cost_model.h"
 #include "sim/rendezvous.h"
 
-enum { PIECE = 16384 };  // bytes reduced at a time: a buffer on the stack
+enum { PIECE = 2048 };  // bytes reduced at a time: a buffer on the stack
 
 // Shares on each side of a call: one, one for each rank, as given by the counts, or one for each
 // rank at the root alone.

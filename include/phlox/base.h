@@ -61,7 +61,7 @@ typedef enum px_status {
       PX_STATUS_COUNT
 } px_status;
 
-#define PX_ERROR_MESSAGE 4096
+#define PX_ERROR_MESSAGE 3456
 #define PX_ERROR_FRAMES 16
 // One error. Plain data: it may be copied, or moved to another thread with px_error_take and
 // px_error_give.

@@ -62,6 +62,22 @@ static inline px_status px__interrupted_take(void) {
 }
 // memcpy in pieces, interruptible between them.
 px_status px__copy_interruptible(void *to, const void *from, size_t bytes);
+// `PX__INTS(strides);` defines a list of integers until the end of the scope; px__ints_reserve sets
+// its size. Few are on the stack, which may be small.
+enum { PX__FEW_INTS = 96 };
+typedef struct px__ints {
+  int64_t *at, few[PX__FEW_INTS];
+} px__ints;
+static inline void px__ints_drop(px__ints *list) {
+  if (PX_UNLIKELY(list->at != list->few)) px__free(list->at);
+}
+static inline px_status px__ints_reserve(px__ints *list, int64_t count) {
+  if (PX_LIKELY(count <= PX__FEW_INTS)) return PX_OK;
+  return px__alloc((void **)&list->at, (size_t)count * sizeof *list->at);
+}
+#define PX__INTS(name) \
+  __attribute__((cleanup(px__ints_drop))) px__ints name; \
+  (name).at = (name).few
 // Per-thread slots, in a list of structs starting with a px__thread_slot. take returns a slot for
 // the calling thread: a released one with its old contents, or a new one of zeros. NULL without
 // memory; no fault point, since callers work without it.
@@ -75,10 +91,11 @@ void px__thread_slot_release(px__thread_slot *slot);
 // A memory barrier of all threads of the process; a delay where the system refuses it.
 bool px__process_barrier_available(void);
 void px__process_barrier(void);
-// Saves the thread's error during cleanup that may set another one.
+// Saves the thread's error during cleanup that may set another one: sets its record aside. A guard
+// is restored by the thread that saved it.
 typedef struct px__error_guard {
-  bool held;
-  px_error error;
+  void *record;  // NULL: no error
+  bool lost;     // there was no memory for the record
 } px__error_guard;
 void px__error_save(px__error_guard *guard);
 void px__error_restore(px__error_guard *guard);

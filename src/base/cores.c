@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LINE = 1024, MAX_NAME = 32 };
+enum { MAX_LINE = 896, MAX_NAME = 32 };
 
 static bool read_numbers(const char *folder, const char *name, long long *out, int count) {
   char path[2 * MAX_LINE + MAX_NAME];

@@ -14,7 +14,7 @@ typedef struct record {
   px__thread_slot slot;
   px_error error;
   const void *names;  // set of names that lacks `missed`
-  char missed[64];
+  char missed[128];
 } record;
 enum { STATIC_RECORDS = 64 };
 static record first[STATIC_RECORDS];
@@ -152,15 +152,18 @@ void px_error_note(const char *format, ...) {
 }
 
 void px__error_save(px__error_guard *guard) {
-  guard->held = px_error_last()->code != PX_OK;
-  if (guard->held) px_error_take(&guard->error);
+  bool held = mine && mine->error.code != PX_OK;
+  *guard = (px__error_guard){held ? mine : NULL, lost};
+  if (held) mine = NULL;
 }
 
 void px__error_restore(px__error_guard *guard) {
-  if (guard->held)
-    px_error_give(&guard->error);
-  else
-    px_error_clear();
+  px_error_clear();
+  lost = guard->lost;
+  if (!guard->record) return;
+  if (mine) px__thread_slot_release(&mine->slot);
+  mine = guard->record;
+  if (have_key) pthread_setspecific(at_exit, mine);
 }
 
 // ---- failed look-ups of names

@@ -126,7 +126,7 @@ typedef struct broadcast_operands {
   int64_t sizes[PX_MAX_DIMS];
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
-  int64_t strides[PX_MAX_OPERANDS][PX_MAX_DIMS];
+  int64_t *strides;  // ndim for each operand
 } broadcast_operands;
 
 static px_status broadcast_all(const px_call *call, broadcast_operands *s) {
@@ -140,7 +140,7 @@ static px_status broadcast_all(const px_call *call, broadcast_operands *s) {
 }
 
 static void spread_tensor(broadcast_operands *s, const px_tensor *t, bool write) {
-  int64_t *strides = s->strides[s->n];
+  int64_t *strides = s->strides + s->n * s->ndim;
   int shift = s->ndim - t->ndim;
   for (int d = 0; d < s->ndim; d++)
     strides[d] = d < shift || t->sizes[d - shift] == 1 ? 0 : t->strides[d - shift];
@@ -228,7 +228,9 @@ static void broadcast_strides(int64_t *strides, const broadcast_operands *s, con
 // noinline, to keep its stack frame out of calls with row-major operands.
 __attribute__((noinline)) static px_status strided_result(px_call *call,
                                                           const broadcast_operands *s) {
-  int64_t strides[PX_MAX_OPERANDS][PX_MAX_DIMS], made[PX_MAX_DIMS];
+  int64_t made[PX_MAX_DIMS];
+  PX__INTS(strides);
+  PX_TRY(px__ints_reserve(&strides, (int64_t)call->op->param_count * s->ndim));
   const px_tensor *like = common_strides(call);
   px__layout l = {.ndim = s->ndim, .sizes = s->sizes};
   int first = px__impl(call->op)->format ? __builtin_ctz(px__impl(call->op)->format) : 0;
@@ -236,8 +238,9 @@ __attribute__((noinline)) static px_status strided_result(px_call *call,
     int i = k == 0 ? first : k <= first ? k - 1 : k;
     const px_tensor *t = tensor_at(call, i);
     if (!t) continue;
-    broadcast_strides(strides[l.n], s, t);
-    l.strides[l.n] = strides[l.n], l.n++;
+    int64_t *own = strides.at + l.n * s->ndim;
+    broadcast_strides(own, s, t);
+    l.strides[l.n++] = own;
   }
   if (!like) px__layout_strides(made, &l);
   return px_tensor_empty_strided(&call->results[0], s->ndim, s->sizes, like ? like->strides : made,
@@ -258,19 +261,22 @@ static void flatten(broadcast_operands *s, const px_call *call) {
   for (int i = 1; i < s->n; i++) {
     const px_operand *o = &s->operands[i];
     if (o->immediate || o->dtype == PX_DTYPE_NONE) continue;
-    if (memcmp(o->strides, s->strides[0], (size_t)s->ndim * sizeof *o->strides)) return;
+    if (memcmp(o->strides, s->strides, (size_t)s->ndim * sizeof *o->strides)) return;
   }
   if (!px_tensor_is_dense(out)) return;
   s->sizes[0] = out->numel;
-  for (int i = 0; i < s->n; i++) s->operands[i].ndim = 1, s->strides[i][0] = 1;
+  for (int i = 0; i < s->n; i++) s->operands[i].ndim = 1, s->strides[i * s->ndim] = 1;
 }
 
 static px_status general_path(px_call *call) {
   broadcast_operands s;
+  PX__INTS(strides);
   s.n = s.uses = 0;
   PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   PX_TRY(broadcast_all(call, &s));
+  PX_TRY(px__ints_reserve(&strides, (int64_t)(call->op->param_count + 1) * s.ndim));
+  s.strides = strides.at;
   PX_TRY(general_result(call, &s));
   px_tensor *out = call->results[0];
   if (!out->numel) return PX_OK;

@@ -24,7 +24,7 @@ static void keep_reason(char why[REASON]) {
 }
 static void *open_library(const char *name, char why[REASON]) {
   const char *folder = NULL;
-  char path[4096];
+  char path[3072];
   Dl_info self;
   void *handle = NULL;
   if (px_env_read("PHLOX_BACKEND_PATH", &folder) != PX_OK) px_error_clear();

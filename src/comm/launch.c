@@ -33,7 +33,7 @@ typedef struct agent {
   px__launch_position position;
   px__launch_rank *ranks;
   px__guard guard;
-  char folder[PATH_MAX], round_folder[PATH_MAX];
+  char folder[PX__LAUNCH_PATH], round_folder[PX__LAUNCH_PATH];
   bool own_folder;
 } agent;
 
@@ -145,7 +145,7 @@ static px_status make_folders(agent *a) {
     if (!base) base = "/tmp";
     (void)mkdir(base, 0777);
     length = snprintf(a->folder, sizeof a->folder, "%s/%.100s_XXXXXX", base, a->plan.rdzv_id);
-    PX_CHECK(length + 64 < PATH_MAX && mkdtemp(a->folder), PX_IO,
+    PX_CHECK(length + 64 < PX__LAUNCH_PATH && mkdtemp(a->folder), PX_IO,
              "torchrun: cannot make a folder for logs in %s", base);
   }
   snprintf(a->round_folder, sizeof a->round_folder, "%.*s/attempt_%d", length, a->folder,
@@ -251,7 +251,7 @@ static px_status end_round(agent *a, verdict outcome, int node) {
                  a->plan.restarts - a->position.round - 1);
 }
 
-static px_status run_job(agent *a) {
+__attribute__((noinline)) static px_status run_job(agent *a) {
   verdict outcome = AGAIN;
   PX_TRY(take_node_number(a));
   for (a->position.round = 0; outcome == AGAIN; a->position.round++) {
@@ -275,7 +275,7 @@ static px_status run_job(agent *a) {
   return PX_OK;
 }
 
-static px_status run_agent(agent *a) {
+__attribute__((noinline)) static px_status run_agent(agent *a) {
   PX_TRY(join_rendezvous(a));
   PX_TRY(px_alloc((void **)&a->ranks, (size_t)a->plan.local * sizeof *a->ranks));
   for (int i = 0; i < a->plan.local; i++)

@@ -9,6 +9,8 @@
 #include <limits.h>
 #include <sys/types.h>
 
+enum { PX__LAUNCH_PATH = 3072 };  // bytes of a path
+
 // Options of torchrun: field, letter, kind of value, default, help.
 #define PX__LAUNCH_MAP(XX) \
   XX(nnodes, 0, VALUE, "1:1", "number of nodes") \
@@ -96,7 +98,7 @@ __attribute__((warn_unused_result)) px_status px__guard_spawn(pid_t *out, const 
 void px__guard_forget(const px__guard *self, int local);
 void px__guard_end(px__guard *self);
 
-enum { PX__LINE = 4096 };
+enum { PX__LINE = 3072 };
 typedef struct px__launch_output {  // a stream that is both shown and logged
   int pipe, file;                   // -1: none
   bool shown;
@@ -111,7 +113,7 @@ typedef struct px__launch_rank {
   int status;  // of waitpid
   int rank, local;
   int64_t ended;  // nanoseconds: mtime of its error file, else the time of detection
-  char error_file[PATH_MAX], prefix[128];
+  char error_file[PX__LAUNCH_PATH], prefix[128];
   px__launch_output outputs[2];
 } px__launch_rank;
 

@@ -43,7 +43,7 @@ static px_status texts_add(texts *list, const char *text) {
 
 __attribute__((format(printf, 2, 3))) static px_status texts_print(texts *list, const char *format,
                                                                    ...) {
-  char text[PATH_MAX + ITEM];
+  char text[PX__LAUNCH_PATH + ITEM];
   va_list args;
   va_start(args, format);
   int length = vsnprintf(text, sizeof text, format, args);
@@ -181,7 +181,7 @@ static px_status make_folder(const char *path) {
 static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, const char *folder,
                              int which, int *to) {
   static const char *const names[] = {"stdout", "stderr"};
-  char path[PATH_MAX];
+  char path[PX__LAUNCH_PATH];
   px__launch_output *out = &r->outputs[which];
   bool tee = px__launch_streams(plan->tee, r->local) & 1 << which;
   bool kept = tee || px__launch_streams(plan->redirects, r->local) & 1 << which;
@@ -190,7 +190,7 @@ static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, co
   snprintf(path, sizeof path, "/dev/null");
   if (kept) {
     int length = snprintf(path, sizeof path, "%s/%s.log", folder, names[which]);
-    PX_CHECK(length < PATH_MAX, PX_VALUE, "the path of --log-dir is too long");
+    PX_CHECK(length < PX__LAUNCH_PATH, PX_VALUE, "the path of --log-dir is too long");
   }
   int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), pipes[2];
   if (file < 0) return file_error("cannot write", path);
@@ -203,8 +203,9 @@ static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, co
   return PX_OK;
 }
 
-static px_status start(px__launch_rank *r, const px__launch_plan *plan,
-                       const px__launch_position *position, const char *folder) {
+__attribute__((noinline)) static px_status start(px__launch_rank *r, const px__launch_plan *plan,
+                                                 const px__launch_position *position,
+                                                 const char *folder) {
   texts command = {0}, environment = {0};
   int outputs[2] = {-1, -1};
   px_status status = PX_OK;
@@ -232,10 +233,10 @@ px_status px__ranks_start(px__launch_rank *ranks, const px__launch_plan *plan,
     for (int k = 0; k < 2; k++) ranks[i].outputs[k].pipe = ranks[i].outputs[k].file = -1;
   }
   for (int i = 0; i < plan->local; i++) {
-    char own[PATH_MAX];
+    char own[PX__LAUNCH_PATH];
     px__launch_rank *r = &ranks[i];
     int length = snprintf(own, sizeof own, "%s/%d", folder, i);
-    PX_CHECK(length + 16 < PATH_MAX, PX_VALUE, "the path of --log-dir is too long");
+    PX_CHECK(length + 16 < PX__LAUNCH_PATH, PX_VALUE, "the path of --log-dir is too long");
     PX_TRY(make_folder(own));
     snprintf(r->error_file, sizeof r->error_file, "%.*s/error.json", length, own);
     expand(r->prefix, sizeof r->prefix, plan->log_line_prefix_template, plan->role, r->rank, i);

@@ -261,7 +261,8 @@ static px_status list_tensors(const saving *s, px_tree *tensors) {
   return PX_OK;
 }
 
-static px_status write_metadata(const saving *s, const int64_t *sizes, px_tree *values) {
+__attribute__((noinline)) static px_status write_metadata(const saving *s, const int64_t *sizes,
+                                                          px_tree *values) {
   char path[PX__CHECKPOINT_PATH];
   PX_SCOPED(px_tree) metadata = NULL, *version = NULL, *files = NULL, *tensors = NULL;
   PX_SCOPED(px_tree) none = NULL;
@@ -282,7 +283,7 @@ static px_status write_metadata(const saving *s, const int64_t *sizes, px_tree *
 }
 
 // Removes files of earlier or interrupted checkpoints. Failures are ignored.
-static void remove_old(const saving *s) {
+__attribute__((noinline)) static void remove_old(const saving *s) {
   char path[PX__CHECKPOINT_PATH];
   DIR *names = s->rank ? NULL : opendir(s->folder);
   if (!names) return;

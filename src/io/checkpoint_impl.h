@@ -6,7 +6,7 @@
 #include "phlox/checkpoint.h"
 
 #define PX__CHECKPOINT_METADATA ".metadata"
-enum { PX__CHECKPOINT_VERSION = 1, PX__CHECKPOINT_PATH = 4096, PX__CHECKPOINT_NAME = 128 };
+enum { PX__CHECKPOINT_VERSION = 1, PX__CHECKPOINT_PATH = 3072, PX__CHECKPOINT_NAME = 128 };
 // List fields of a rank's tensor, of a metadata entry, and of a piece of an entry.
 enum { PX__ITEM_NAME, PX__ITEM_DTYPE, PX__ITEM_SIZES, PX__ITEM_FIRST, PX__ITEM_ROWS };
 enum { PX__ENTRY_DTYPE, PX__ENTRY_SIZES, PX__ENTRY_PIECES, PX__ENTRY_PARTS };

@@ -154,7 +154,6 @@ static px_status open_next_to(px__writer *writer, const char *target, const stru
 }
 
 px_status px__writer_open(px__writer *writer, const char *path) {
-  char target[PATH_MAX];
   struct stat old;
   *writer = (px__writer){.descriptor = -1, .path = path};
   bool exists = stat(path, &old) == 0;
@@ -165,8 +164,10 @@ px_status px__writer_open(px__writer *writer, const char *path) {
     return open_next_to(writer, path, NULL);
   }
   bool replaceable = S_ISREG(old.st_mode) && old.st_nlink == 1 && access(path, W_OK) == 0;
-  if (!replaceable || !realpath(path, target)) return open_in_place(writer);
-  return open_next_to(writer, target, &old);
+  char *target = replaceable ? realpath(path, NULL) : NULL;
+  px_status status = target ? open_next_to(writer, target, &old) : open_in_place(writer);
+  free(target);
+  return status;
 }
 
 // ---- writing

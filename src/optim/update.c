@@ -258,16 +258,23 @@ static px_status step_each(step *s, px__step_batch *batch, px_tensor *const *par
 static px_status step_parameters(const px_optimizer_kind *kind, const double *options,
                                  const px_step_options *manner, px_tensor *const *parameters,
                                  px_tensor **states, int64_t count) {
-  step s;
-  px__step_batch batch;
+  struct {
+    step s;
+    px__step_batch batch;
+  } *work = NULL;
   PX_TRY(kind->check(options, -1));
-  start(&s, kind, options);
-  px__step_batch_begin(&batch, kind, options, manner);
-  px_status status = step_each(&s, &batch, parameters, states, count);
-  if (status == PX_OK) status = take_steps(&s);
-  if (status == PX_OK) return px__step_batch_end(&batch);
-  (void)finish(&s, 0);
-  px__step_batch_drop(&batch);
+  PX_TRY(px_realloc((void **)&work, sizeof *work));
+  start(&work->s, kind, options);
+  px__step_batch_begin(&work->batch, kind, options, manner);
+  px_status status = step_each(&work->s, &work->batch, parameters, states, count);
+  if (status == PX_OK) status = take_steps(&work->s);
+  if (status == PX_OK) {
+    status = px__step_batch_end(&work->batch);
+  } else {
+    (void)finish(&work->s, 0);
+    px__step_batch_drop(&work->batch);
+  }
+  px_free(work);
   return status;
 }
 

@@ -13,6 +13,8 @@
 #include "cpu/threads/threads.c"
 #include "cpu/threads/cost.c"
 
+#include <sys/resource.h>
+
 #include "test.h"
 
 static void add(void *context, int64_t begin, int64_t end) {
@@ -158,3 +160,43 @@ PX_TEST(a_forked_child_restarts_the_pool) {
   waitpid(child, &status, 0);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
+
+// ---- buffers
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static void *use_shared_region(void *unused) {
+  CHECK(!px__buffers_reserve());
+  for (int round = 0; round < 1000; round++) {
+    PX__BUFFER(char, outer, 100000);
+    memset(outer, 1, 100000);
+    {
+      PX__BUFFER(char, inner, 1000);
+      CHECK(inner >= outer + 100000);
+      memset(inner, 2, 1000);
+    }
+    CHECK(outer[0] == 1 && outer[99999] == 1);
+  }
+  return NULL;
+}
+
+// The limit leaves no address space for a region, after the stacks of the threads have been mapped.
+static pthread_barrier_t limited;
+static void *wait_and_use(void *unused) {
+  pthread_barrier_wait(&limited);
+  return use_shared_region(unused);
+}
+
+PX_TEST(threads_without_memory_take_turns_with_the_shared_region) {
+  enum { COUNT = 4 };
+  pthread_t threads[COUNT];
+  struct rlimit before, none;
+  CHECK(!pthread_barrier_init(&limited, NULL, COUNT + 1) && !getrlimit(RLIMIT_AS, &before));
+  for (int i = 0; i < COUNT; i++) CHECK(!pthread_create(&threads[i], NULL, wait_and_use, NULL));
+  none = (struct rlimit){1 << 20, before.rlim_max};
+  CHECK(!setrlimit(RLIMIT_AS, &none));
+  pthread_barrier_wait(&limited);
+  for (int i = 0; i < COUNT; i++) pthread_join(threads[i], NULL);
+  CHECK(!setrlimit(RLIMIT_AS, &before));
+  CHECK(px__buffers_reserve());
+}
+#endif

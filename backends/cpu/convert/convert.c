@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion of elements by pairs of dtypes (convert_pairs.c). Copies within a dtype depend on the
 // item size only.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 
 #include "cpu/vector/load_store.h"
@@ -185,7 +186,9 @@ static bool is_half(int dtype) { return dtype == PX_FLOAT16 || dtype == PX_BFLOA
 // Strided operands are gathered into contiguous blocks, and results scattered.
 static void convert_strided(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
                             int from_dtype, int64_t n) {
-  int64_t given[BLOCK], made[BLOCK], a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
+  PX__BUFFER(int64_t, given, BLOCK);
+  PX__BUFFER(int64_t, made, BLOCK);
+  int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
     const char *f = fs == b ? from + i * fs : (char *)given;

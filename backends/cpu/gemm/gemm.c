@@ -4,6 +4,7 @@
 //
 // The result does not depend on the number of threads. A split cuts rows and columns of C, never
 // the sums, and the method is selected before the split.
+#include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/convert/convert.h"
 #include "cpu/gemm/gemm_tiles.h"
@@ -92,7 +93,7 @@ static method choose(const px__gemm *g, const px__tiles *tiles) {
 }
 
 static void direct(const px__gemm *g, const px__tiles *tiles) {
-  char scratch[PANEL_BYTES] __attribute__((aligned(64)));
+  PX__BUFFER(char, scratch, PANEL_BYTES);
   tiles->direct(g, scratch);
 }
 

@@ -6,6 +6,7 @@
 // consecutive k adjacent. Edges are zero-filled. Contiguous rows of A are read directly if they are
 // whole cache lines or C is narrow. An element of C is one chain over all of k, whatever its
 // position in a tile.
+#include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/vector/fp16_bf16.h"
@@ -377,7 +378,7 @@ static TARGET void transpose_sums(const float *sums, float *to) {
     }
 }
 static void store_tile(const target *t, int rows, int cols, const float *sums) {
-  float transposed[SIDE * SIDE];
+  PX__BUFFER(float, transposed, SIDE *SIDE);
   if (t->cc == 1 && !t->s && !t->wide && cols == SIDE) {
     store_full_rows(t, rows, sums);
   } else if (t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0)) {

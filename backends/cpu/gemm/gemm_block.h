@@ -513,7 +513,7 @@ static int64_t NAME(extent)(int64_t whole, int64_t at, int64_t max) {
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
-  px__row_tile tiles[NAME(MC)];
+  PX__BUFFER(px__row_tile, tiles, NAME(MC));
   int64_t max = g->deep && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
   // With a column table of A, parts of a product are products themselves: the depth must not depend
   // on their sizes.

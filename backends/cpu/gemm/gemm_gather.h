@@ -4,11 +4,12 @@
 
 // A tile of `rows` x `vectors` (constants at each call) that reads B directly. Past the last column
 // it reads B's slack.
+enum { NAME(MAX_FEW) = 24 };  // rows x vectors, max
 static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const int rows,
                                                                         const int vectors,
                                                                         const px__gemm *g,
                                                                         int64_t i0, int64_t j0) {
-  V acc[R * MAX_VECTORS];
+  V acc[NAME(MAX_FEW)];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
   NAME(tile)
   (rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, NULL, 0, 0, false, 0, acc);

@@ -24,6 +24,14 @@ static inline __attribute__((always_inline)) TARGET void NAME(transpose)(const i
 static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
   return rows ? rows[i] : i * stride;
 }
+// Integers of 2 bytes have up to 32 lanes. An inlined transposition would take too much stack.
+#ifdef INTEGERS
+static __attribute__((noinline)) TARGET void NAME(transpose_all)(V *x) { NAME(transpose)(L, x); }
+#else
+static inline __attribute__((always_inline)) TARGET void NAME(transpose_all)(V *x) {
+  NAME(transpose)(L, x);
+}
+#endif
 // Packs L contiguous columns of B into half a panel; missing columns repeat the last one.
 static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_t bc, int64_t k,
                                       int64_t cols, T *to) {
@@ -33,7 +41,7 @@ static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_
   for (; p + L <= k; p += L) {
     V x[L];
     for (int j = 0; j < L; j++) x[j] = LOAD(from[j] + p);
-    NAME(transpose)(L, x);
+    NAME(transpose_all)(x);
     for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
   }
   for (; p < k; p++)
@@ -62,7 +70,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(pack_rows)(const i
         int row = g * L + i < rows ? g * L + i : rows - 1;
         x[g][i] = LOAD(a[row] + p);
       }
-      NAME(transpose)(L, x[g]);
+      NAME(transpose_all)(x[g]);
     }
     for (int i = 0; i < L; i++)
       for (int g = 0; g * L < rows; g++) STORE(to + (p + i) * rows + g * L, x[g][i]);
@@ -81,28 +89,29 @@ static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_
   for (; p + L <= k; p += L) {
     V x[L];
     for (int j = 0; j < L; j++) x[j] = LOAD_HALVES(from[j] + p);
-    NAME(transpose)(L, x);
+    NAME(transpose_all)(x);
     for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
   }
   for (; p < k; p++)
     for (int j = 0; j < L; j++) to[p * 2 * L + j] = px__half_load(from[j][p]);
 }
 // pack_a for a float16 A.
-static TARGET void NAME(pack_half_a)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
-                                     T *to) {
+static __attribute__((noinline)) TARGET void NAME(pack_half_a)(const px__gemm *g, int64_t i0,
+                                                               int rows, int64_t p0, int64_t k,
+                                                               T *to) {
   enum { LINE = 128 };
   const uint16_t *a = (const uint16_t *)g->a + i0 * g->ar + p0 * g->ac;
-  T room[R][LINE];
+  PX__BUFFER(T, room, R * LINE);
   const T *from[R];
-  for (int i = 0; i < R; i++) from[i] = room[i];
+  for (int i = 0; i < R; i++) from[i] = room + i * LINE;
   for (int64_t p = 0; p < k; p += LINE) {
     int64_t n = k - p < LINE ? k - p : LINE;
     for (int i = 0; i < R; i++) {
       const uint16_t *row = a + (i < rows ? i : rows - 1) * g->ar + p * g->ac;
       if (g->ac == 1)
-        px__half_load_many(room[i], row, n);
+        px__half_load_many(room + i * LINE, row, n);
       else
-        for (int64_t q = 0; q < n; q++) room[i][q] = px__half_load(row[q * g->ac]);
+        for (int64_t q = 0; q < n; q++) room[i * LINE + q] = px__half_load(row[q * g->ac]);
     }
     NAME(pack_rows)(R, from, n, to + p * R);
   }

@@ -5,6 +5,7 @@
 // evenly into half tiles, and half tiles of equal height are paired, whatever their position. If
 // runs are too short, tiles consist of fewer rows at arbitrary offsets.
 #pragma once
+#include "cpu/threads/buffer.h"
 #include "cpu/threads/ceil_div.h"
 #include "cpu/gemm/gemm.h"
 
@@ -54,9 +55,9 @@ static inline void px__split_runs(const px__gemm *g, int64_t i, int64_t n, int64
 static inline int64_t px__row_tiles(const px__gemm *g, int64_t i, int64_t n, int max_half,
                                     int max_indirect, px__row_tile *tiles) {
   int64_t step = n > 1 ? px__gemm_row_offset(g, i + 1) - px__gemm_row_offset(g, i) : 0, count = 0;
-  px__half_tiles all;
-  px__split_runs(g, i, n, step, max_half, &all);
-  for (int h = 0; h < max_half; h++) count += (all.count[h] + 1) / 2;
+  PX__BUFFER(px__half_tiles, all, 1);
+  px__split_runs(g, i, n, step, max_half, all);
+  for (int h = 0; h < max_half; h++) count += (all->count[h] + 1) / 2;
   if (count > px__ceil_div(n, max_indirect)) {
     for (int64_t at = 0; at < n; at += max_indirect)
       tiles[at] = (px__row_tile){.first = {at, -1},
@@ -65,9 +66,9 @@ static inline int64_t px__row_tiles(const px__gemm *g, int64_t i, int64_t n, int
   }
   px__row_tile *next = tiles;
   for (int h = max_half - 1; h >= 0; h--)
-    for (int64_t j = 0; j < all.count[h]; j += 2) {
-      bool two = j + 1 < all.count[h];
-      *next = (px__row_tile){.first = {all.from[h][j], two ? all.from[h][j + 1] : -1},
+    for (int64_t j = 0; j < all->count[h]; j += 2) {
+      bool two = j + 1 < all->count[h];
+      *next = (px__row_tile){.first = {all->from[h][j], two ? all->from[h][j + 1] : -1},
                              .half = h + 1,
                              .rows = two ? 2 * (h + 1) : h + 1};
       next += next->rows;

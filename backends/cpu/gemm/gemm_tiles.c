@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instances of gemm_block.h for float and double: with the vectors of the variant being compiled,
 // and with AVX-512, selected at run time.
+#include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/gemm/gemm_row_tables.h"
 #include "cpu/gemm/gemm_tiles.h"

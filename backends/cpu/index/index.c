@@ -10,6 +10,7 @@
 // changes. Threads share a dimension along which the written elements are distinct. Each element is
 // thus written by one thread, in row-major order of the loop: the last of several values wins, and
 // sums are rounded, as with one thread.
+#include "cpu/threads/buffer.h"
 #include "cpu/index/index_rows.h"
 #include "kernel_args/index.h"
 
@@ -356,12 +357,13 @@ static bool run_all(const indexing *p) {
 
 // Runs [begin, end) of the shared dimension.
 static void run_part(void *context, int64_t begin, int64_t end) {
-  indexing p = *(const indexing *)context;
-  int d = p.split;
-  p.sizes[d] = end - begin;
-  p.self += begin * p.self_strides[d], p.values += begin * p.other[d];
-  for (int i = 0; i < p.count; i++) p.index[i] += begin * p.index_strides[i][d];
-  if (!run_all(&p)) __atomic_store_n(p.bad, true, __ATOMIC_RELAXED);
+  PX__BUFFER(indexing, p, 1);
+  *p = *(const indexing *)context;
+  int d = p->split;
+  p->sizes[d] = end - begin;
+  p->self += begin * p->self_strides[d], p->values += begin * p->other[d];
+  for (int i = 0; i < p->count; i++) p->index[i] += begin * p->index_strides[i][d];
+  if (!run_all(p)) __atomic_store_n(p->bad, true, __ATOMIC_RELAXED);
 }
 
 static int64_t abs_stride(int64_t stride) { return stride < 0 ? -stride : stride; }
@@ -422,12 +424,12 @@ static px_status run(indexing *p, const request *r) {
 }
 
 PX_KERNEL(index_get) {
-  indexing p;
+  PX__BUFFER(indexing, p, 1);
   request r = REQUEST(out);
-  setup(&p, &r);
+  setup(p, &r);
   size_t item = px__cpu_item[args->out->dtype];
-  p.gather = gather_fns[item], p.moves = store_moves[item];
-  return run(&p, &r);
+  p->gather = gather_fns[item], p->moves = store_moves[item];
+  return run(p, &r);
 }
 
 static moves moves_for(int dtype, px_put_mode how) {
@@ -435,12 +437,12 @@ static moves moves_for(int dtype, px_put_mode how) {
   return how == PX_PUT_STORE ? store_moves[px__cpu_item[dtype]] : combine_moves[how][dtype];
 }
 PX_KERNEL(index_put) {
-  indexing p;
+  PX__BUFFER(indexing, p, 1);
   request r = REQUEST(values);
-  setup(&p, &r);
+  setup(p, &r);
   int dtype = args->self->dtype;
-  p.gather = NULL, p.moves = moves_for(dtype, (px_put_mode)args->how);
-  for (int i = 0; i < p.count; i++)
-    if (is_bad(&p, i)) return report(&p, &r);
-  return run(&p, &r);
+  p->gather = NULL, p->moves = moves_for(dtype, (px_put_mode)args->how);
+  for (int i = 0; i < p->count; i++)
+    if (is_bad(p, i)) return report(p, &r);
+  return run(p, &r);
 }

@@ -2,6 +2,7 @@
 // Mask kernels: count and positions of nonzero elements, masked selection; the max of integers; and
 // triangles of matrices. Masks are read twice in pieces, by lines of the last dimension. Threads
 // share the pieces, and the rows of triangles.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
@@ -165,7 +166,7 @@ static void write_pieces(void *context, int64_t begin, int64_t end) {
   int64_t stride = last_stride(s->mask), item = px__cpu_item[s->mask->dtype];
   int64_t max = s->width < UNIT ? s->width : UNIT;
   uint64_t bits = bits_of(s->mask->dtype);
-  int32_t at[UNIT];
+  PX__BUFFER(int32_t, at, UNIT);
   for (int64_t i = begin, work = 0; i < end; i++) {
     int64_t row = i ? s->counts[i - 1] : 0;
     int64_t last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;

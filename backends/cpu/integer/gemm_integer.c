@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instances of gemm_block.h for integers; sums wrap around. With the vectors of the variant being
 // compiled, and with AVX-512, selected at run time.
+#include "cpu/threads/buffer.h"
 #include "cpu/gemm/gemm_row_tables.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/vector/simd.h"

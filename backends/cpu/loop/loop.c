@@ -5,6 +5,8 @@
 // adjacent dimensions are merged where possible, the one with the smallest strides becomes the row,
 // and operands of other dtypes are converted in blocks. Large launches are split over the pool. The
 // parts are disjoint in the result, so the split does not affect it.
+#include "cpu/threads/buffer.h"
+#include "cpu/threads/cache_line.h"
 #include "cpu/loop/loop.h"
 
 #include "cpu/convert/convert.h"
@@ -115,7 +117,7 @@ static bool try_contiguous(const px_launch *l, const px__cpu_pointwise *op, int 
 #if defined(__AVX2__)
 enum {
   MAX_EXPANDED = 3,  // max stride-0 operands
-  EXPANDED = 256     // elements of an expanded operand
+  EXPANDED = 1024    // bytes of an expanded operand
 };
 
 static void expand(char *to, const char *from, int64_t item, int64_t n) {
@@ -127,16 +129,16 @@ static void expand(char *to, const char *from, int64_t item, int64_t n) {
 
 bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
                             const px_launch *l, int operands, int64_t item) {
-  double buffers[MAX_EXPANDED][EXPANDED];
+  _Alignas(PX__CACHE_LINE) char buffers[MAX_EXPANDED][EXPANDED];
   char *at[PX_MAX_OPERANDS];
   int64_t steps[PX_MAX_OPERANDS];
-  int64_t piece = n < EXPANDED ? n : EXPANDED;
+  int64_t max = EXPANDED / item, piece = n < max ? n : max;
   int expanded = 0;
   for (int i = 0; i < operands; i++) {
     at[i] = p[i], steps[i] = item;
     if (s[i] == item) continue;
     if (i == 0 || s[i] != 0 || expanded == MAX_EXPANDED) return false;
-    expand(at[i] = (char *)buffers[expanded++], p[i], item, piece);
+    expand(at[i] = buffers[expanded++], p[i], item, piece);
   }
   for (int64_t begin = 0; begin < n; begin += piece) {
     int64_t count = n - begin < piece ? n - begin : piece;
@@ -222,9 +224,12 @@ static void load_dims(plan *p, const px_launch *l) {
   }
 }
 
+// Elements of an operand, at most complex numbers of two doubles.
+typedef double block[CONVERT_BLOCK + 4][2];
+
 // Part of a row with operands of other dtypes.
 static void run_blocks(const plan *p, char *const *at, int64_t n) {
-  _Alignas(64) double buffers[PX_MAX_OPERANDS][CONVERT_BLOCK + 4][2];  // cache-line aligned vectors
+  PX__BUFFER(block, buffers, (size_t)p->operands);
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
   const int64_t *step = p->strides[0];
@@ -313,12 +318,12 @@ static px_status copy_elements(const px_launch *l) {
   static const px__cpu_pointwise two = {.operands = 2};
   int64_t n = px_operand_numel(&l->operands[0]);
   if (n == 0) return PX_OK;
-  plan p;
-  load_operands(&p, l, &two);
-  load_dims(&p, l);
-  for (int i = 0; i < 2; i++) p.data[i] = l->operands[i].data;
-  p.row = NULL;
-  px__cpu_parallel(n, GRAIN, run_range, &p);
+  PX__BUFFER(plan, p, 1);
+  load_operands(p, l, &two);
+  load_dims(p, l);
+  for (int i = 0; i < 2; i++) p->data[i] = l->operands[i].data;
+  p->row = NULL;
+  px__cpu_parallel(n, GRAIN, run_range, p);
   return PX_OK;
 }
 
@@ -340,17 +345,17 @@ static void fill_part(void *context, int64_t begin, int64_t end) {
 static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
   const px_operand *out = &l->operands[0];
   fill f = {out->data, px__cpu_item[out->dtype], out->dtype};
-  plan p;
   if (n < MIN_FILL) return false;
   for (int i = 1; i < op->operands && !op->alike; i++) {
     const px_operand *o = &l->operands[i];
     if (!o->immediate && o->dtype != PX_DTYPE_NONE && single_stride(o, 1) != 0) return false;
   }
   if (single_stride(out, f.item) != f.item) return false;
-  load_operands(&p, l, op);
-  p.row = row, p.ndim = 1;
-  memset(p.strides[0], 0, sizeof p.strides[0]);
-  run_part(&p, p.data, 1);
+  PX__BUFFER(plan, p, 1);
+  load_operands(p, l, op);
+  p->row = row, p->ndim = 1;
+  memset(p->strides[0], 0, sizeof p->strides[0]);
+  run_part(p, p->data, 1);
   px__cpu_parallel(n - 1, GRAIN, fill_part, &f);
   return true;
 }
@@ -364,10 +369,10 @@ px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op)
                         px_dtype_class((px_dtype)l->compute));
   int64_t n = px_operand_numel(&l->operands[0]);
   if (n == 0 || try_fill(l, op, row, n) || try_contiguous(l, op, dtype, n)) return PX_OK;
-  plan p;
-  load_operands(&p, l, op);
-  load_dims(&p, l);
-  p.row = row;
-  px__cpu_parallel_of((const void *)(uintptr_t)row, n, GRAIN, run_range, &p);
+  PX__BUFFER(plan, p, 1);
+  load_operands(p, l, op);
+  load_dims(p, l);
+  p->row = row;
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, GRAIN, run_range, p);
   return PX_OK;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the loop of an optimizer update, and computes the numbers of a step.
+#include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/loop/optim.h"
 #include "cpu/convert/convert.h"
@@ -31,8 +32,9 @@ static void prefetch_next_block(const char *at, int64_t item) {
     __builtin_prefetch(at + BLOCK * item + i);
 }
 
+typedef float converted[BLOCK];
 static void run_block(const task *t, int64_t begin, int64_t n) {
-  _Alignas(64) float block[PX__UPDATE_TENSORS][BLOCK];
+  PX__BUFFER(converted, block, PX__UPDATE_TENSORS);
   px__update part = *t->update;
   for (int k = 0; k < t->count; k++) {
     char *at = part.at[k];

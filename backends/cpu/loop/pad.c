@@ -3,6 +3,7 @@
 //
 // The source index of each output index of a padded dimension is given as a list. Threads share the
 // rows of the result. Consecutive source elements are copied as runs; only the ends are gathered.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
@@ -150,13 +151,14 @@ static void make_rows(void *context, int64_t begin, int64_t end) {
 
 PX_KERNEL(pad_edges) {
   const px_operand *to = args->out, *from = args->self;
-  padded p = {.dtype = to->dtype, .item = px__cpu_item[to->dtype], .all = {to->data, from->data}};
+  PX__BUFFER(padded, p, 1);
   int64_t rows = 1;
   if (px_operand_numel(to) == 0) return PX_OK;
-  load_axes(&p, to, from, args->places->data, (int)args->dims);
-  p.gather = gather_fns[p.item];
-  find_run(&p);
-  for (int d = 0; d < p.count - 1; d++) rows *= p.axes[d].size;
-  px__cpu_parallel(rows, GRAIN / p.axes[p.count - 1].size + 1, make_rows, &p);
+  p->dtype = to->dtype, p->item = px__cpu_item[to->dtype], p->all = (row){to->data, from->data};
+  load_axes(p, to, from, args->places->data, (int)args->dims);
+  p->gather = gather_fns[p->item];
+  find_run(p);
+  for (int d = 0; d < p->count - 1; d++) rows *= p->axes[d].size;
+  px__cpu_parallel(rows, GRAIN / p->axes[p->count - 1].size + 1, make_rows, p);
   return PX_OK;
 }

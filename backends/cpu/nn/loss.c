@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss kernels: nll (class selection), and element-wise losses with their sums. Sums are in double.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/dense.h"
 #include "cpu/loop/loop.h"
 #include "cpu/convert/float_rows.h"
@@ -144,7 +145,10 @@ LOSSES(LOSS_ROW)
 
 // A part of fp16 or bf16 operands, converted to float a few at a time.
 static double half_part(const loss_task *t, int64_t begin, int64_t end) {
-  float a[PX__ROW_SCRATCH], b[PX__ROW_SCRATCH], grad[PX__ROW_SCRATCH], out[PX__ROW_SCRATCH];
+  PX__BUFFER(float, a, PX__ROW_SCRATCH);
+  PX__BUFFER(float, b, PX__ROW_SCRATCH);
+  PX__BUFFER(float, grad, PX__ROW_SCRATCH);
+  PX__BUFFER(float, out, PX__ROW_SCRATCH);
   bool grads = t->grad && !t->one_grad;
   loss_task chunk = *t;
   double sum = 0;

@@ -5,6 +5,7 @@
 // the forward pass. Sums over rows are kept per chunk of rows, so they do not depend on the number
 // of threads. Batch norm: threads share the channels; if channels are innermost, parts of the rows,
 // whose sums are added in order.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/dense.h"
 #include "cpu/convert/float_rows.h"
 #include "cpu/threads/threads.h"
@@ -85,7 +86,8 @@ static void layer_run(void *ctx, int64_t begin, int64_t end) {
 }
 static void layer_run_halves(void *ctx, int64_t begin, int64_t end) {
   const layer_task *t = ctx;
-  float y[PX__ROW_SCRATCH], x[PX__ROW_SCRATCH];
+  PX__BUFFER(float, y, PX__ROW_SCRATCH);
+  PX__BUFFER(float, x, PX__ROW_SCRATCH);
   layer_task chunk_task = *t;
   chunk_task.y = y, chunk_task.x = x;
   for (int64_t i = begin, rows; i < end; i += rows) {

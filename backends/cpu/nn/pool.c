@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling over the last two dimensions: maxima with indices, means over fixed or adaptive windows,
 // and their backward kernels. Threads share the planes.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/vector/simd.h"
@@ -89,7 +90,8 @@ typedef void plane_kernel(const pool *, int64_t plane);
 
 // Converts a half-precision plane to a float plane in L1.
 static void run_half(const pool *t, int64_t i, plane_kernel *plane) {
-  float in[PLANE_ELEMENTS], out[PLANE_ELEMENTS];
+  PX__BUFFER(float, in, PLANE_ELEMENTS);
+  PX__BUFFER(float, out, PLANE_ELEMENTS);
   int64_t big = t->h * t->w, small = t->oh * t->ow;
   int64_t from = t->backward ? small : big, to = t->backward ? big : small;
   const uint16_t *source = (const uint16_t *)t->in + i * from;

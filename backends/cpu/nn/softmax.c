@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax and log_softmax with their backward kernels: one pass over memory if a row fits into the
 // cache. Threads share the rows. fp16 and bf16 rows are converted to float a few at a time.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/dense.h"
 #include "cpu/convert/float_rows.h"
 #include "cpu/threads/threads.h"
@@ -44,7 +45,9 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 
 static void run_halves(void *ctx, int64_t begin, int64_t end) {
   const task *t = ctx;
-  float to[PX__ROW_SCRATCH], a[PX__ROW_SCRATCH], b[PX__ROW_SCRATCH];
+  PX__BUFFER(float, to, PX__ROW_SCRATCH);
+  PX__BUFFER(float, a, PX__ROW_SCRATCH);
+  PX__BUFFER(float, b, PX__ROW_SCRATCH);
   task part = *t;
   part.to = to, part.a = a, part.b = b;
   for (int64_t i = begin, n; i < end; i += n) {

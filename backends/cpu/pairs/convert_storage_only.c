@@ -2,6 +2,7 @@
 // Conversion of storage-only dtypes. Each goes through a compute dtype, its carrier, a block at a
 // time: elements are unpacked to the carrier, converted to the other side or its carrier, and
 // packed there. Complex to complex converts part by part; complex to real uses the real part.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 
 #include "cpu/vector/load_store.h"
@@ -118,7 +119,8 @@ static bool is_complex(int dtype) { return px_dtype_is_complex((px_dtype)dtype);
 void px__cpu_convert_stored(px__cpu_converter *computed, void *to, int64_t to_stride, int to_dtype,
                             const void *from, int64_t from_stride, int from_dtype, int64_t n) {
   enum { BLOCK = 256 };
-  double in[BLOCK], out[BLOCK];
+  PX__BUFFER(double, in, BLOCK);
+  PX__BUFFER(double, out, BLOCK);
   if (is_complex(to_dtype) && is_complex(from_dtype)) {
     convert_complex(computed, to, to_stride, to_dtype, from, from_stride, from_dtype, n);
     return;

@@ -342,7 +342,7 @@ static void emit_bernoulli(const philox_job *job, const uint32_t *words, int lan
   put(job->d, i, philox_uniform(job, words, lane) < job->a ? job->b : 0);
 }
 // The next n pairs of words, each as the 53 bits of a double.
-enum { PAIRS = 256 };
+enum { PAIRS = 128 };
 static void draw_pairs(px_mt19937 *mt, int64_t n, int64_t bits[PAIRS]) {
   uint32_t words[2 * PAIRS];
   for (int64_t have = 0; have < 2 * n;) have += px_mt19937_take(mt, 2 * n - have, words + have);

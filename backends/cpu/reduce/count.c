@@ -4,6 +4,7 @@
 // Counts are integers, so the order does not matter: threads count parts in separate tables if
 // there are few counts. Consecutive elements use different tables, since incrementing the same
 // counter twice would wait for the first store.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
@@ -34,7 +35,8 @@ struct counting {
 
 static void count_range(const counting *c, int64_t *counts, int tables, int64_t begin,
                         int64_t end) {
-  int64_t buffer[BLOCK], item = px__cpu_item[c->in->dtype], work = 0;
+  PX__BUFFER(int64_t, buffer, BLOCK);
+  int64_t item = px__cpu_item[c->in->dtype], work = 0;
   int64_t stride = (c->in->ndim ? c->in->strides[0] : 1) * item;
   bool is_direct = c->in->dtype == c->dtype && stride == item;
   const char *from = (const char *)c->in->data + begin * stride;

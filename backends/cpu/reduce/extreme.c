@@ -5,6 +5,7 @@
 // A line is searched by blocks: first for the extreme, then for its index. Interleaved lines are
 // compared together. A long line with few results is cut into parts by its length alone. fp16 and
 // bf16 compare as float, integers as int64.
+#include "cpu/threads/buffer.h"
 #include "cpu/reduce/reduced_dims.h"
 #include "cpu/convert/dense.h"
 #include "cpu/reduce/extreme.h"
@@ -89,7 +90,7 @@ typedef struct walk {
   int in_dtype, out_dtype;
   bool is_min, pair;
   int64_t part;  // of a long line
-  best parts[PARTS];
+  best *parts;
 } walk;
 
 // ---- lines
@@ -105,7 +106,8 @@ static const void *elements(const walk *w, const char *at, int64_t stride, int64
 
 // Elements [begin, end) of a line.
 static best find_best(const walk *w, const char *base, int64_t begin, int64_t end) {
-  int64_t buffer[BLOCK], inner = w->x.reduced[0].size, stride = w->x.reduced[0].in;
+  PX__BUFFER(int64_t, buffer, BLOCK);
+  int64_t inner = w->x.reduced[0].size, stride = w->x.reduced[0].in;
   best b = {0};
   int64_t work = 0;
   while (begin < end && !px__work_stopped(&work, BLOCK)) {
@@ -145,6 +147,8 @@ static void parts(void *context, int64_t begin, int64_t end) {
   }
 }
 static void long_lines(walk *w) {
+  PX__BUFFER(best, found, PARTS);
+  w->parts = found;
   const char *base = w->in;
   int64_t count = w->x.length / MIN_PART;
   if (count > PARTS) count = PARTS;
@@ -163,13 +167,18 @@ static void long_lines(walk *w) {
 // ---- columns
 
 static void columns_chunk(const walk *w, px__axes_offset at, int64_t n) {
-  int64_t top[CHUNK], rows[CHUNK], buffer[CHUNK], index[CHUNK] = {0}, row = w->x.reduced[0].in;
+  PX__BUFFER(int64_t, top, CHUNK);
+  PX__BUFFER(int64_t, rows, CHUNK);
+  PX__BUFFER(int64_t, buffer, CHUNK);
+  PX__BUFFER(int64_t, index, CHUNK);
+  int64_t row = w->x.reduced[0].in;
   int64_t item = px__cpu_item[w->k->dtype];
   px__axis across = w->x.kept[0];
   int64_t work = 0;
   const char *in = w->in + at.in;
   memcpy(top, elements(w, in, across.in, n, buffer), (size_t)(n * item));
-  memset(rows, -1, sizeof rows);
+  memset(rows, -1, CHUNK * sizeof *rows);
+  memset(index, 0, CHUNK * sizeof *index);
   for (int64_t first = 0; first < w->x.length; first += SPAN) {
     int64_t end = w->x.length - first < SPAN ? w->x.length - first : SPAN;
     for (int64_t i = first ? 0 : 1; i < end && !px__work_stopped(&work, n); i++) {

@@ -4,6 +4,7 @@
 // If the inputs of one result are contiguous, rows are folded one after the other; if those of
 // neighbouring results are, columns are folded together. A long fold into few results is cut into
 // at most 256 parts by its length alone. The pool folds the parts; they are merged in order.
+#include "cpu/threads/buffer.h"
 #include "cpu/reduce/fold.h"
 
 #include "cpu/reduce/reduced_dims.h"
@@ -59,7 +60,7 @@ static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
     direct(sum, at, 0, 1, n);
     return;
   }
-  wide buffer[PX__CPU_BLOCK];
+  PX__BUFFER(wide, buffer, PX__CPU_BLOCK);
   for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) {
     int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK;
     px__cpu_convert(buffer, item, p->f->dtype, at + i * stride, stride, p->in_dtype, count);
@@ -144,7 +145,7 @@ static void parts(void *context, int64_t begin, int64_t end) {
 }
 
 static void long_fold(plan *p) {
-  wide sums[PARTS];
+  PX__BUFFER(wide, sums, PARTS);
   const char *base = p->in;
   p->parts = sums;
   int64_t count = p->x.length / MIN_PART;
@@ -190,7 +191,8 @@ static void load_rows(const plan *p, void *buffer, const char *in, int64_t i, in
 // Returns false if interrupted.
 static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, int64_t end,
                       int64_t n, int64_t step) {
-  wide narrow[CHUNK], buffer[CONVERTED_ROWS * CHUNK];
+  PX__BUFFER(wide, narrow, CHUNK);
+  PX__BUFFER(wide, buffer, CONVERTED_ROWS * CHUNK);
   int64_t item = px__cpu_item[p->f->dtype];
   px__cpu_fold_rows direct = direct_columns(p);
   int64_t most = !direct ? CONVERTED_ROWS : p->x.reduced_count == 1 ? WIDEN_PERIOD : 1;
@@ -214,7 +216,7 @@ static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, 
   return true;
 }
 static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n) {
-  wide sums[CHUNK];
+  PX__BUFFER(wide, sums, CHUNK);
   if (fold_rows(p, sums, in, 0, p->x.length, n, p->x.reduced[0].in))
     store(p, result, p->x.kept[0].out, sums, n);
 }
@@ -264,7 +266,7 @@ static int64_t rows_per_merged(const plan *p) {
 // order. p->parts holds the sums of all parts, part by part.
 static void strips(void *context, int64_t begin, int64_t end) {
   plan *p = context;
-  wide sums[MERGED_COLUMNS];
+  PX__BUFFER(wide, sums, MERGED_COLUMNS);
   int64_t n = p->x.kept[0].size, length = p->x.length, step = p->x.reduced[0].in,
           m = rows_per_merged(p);
   for (int64_t i = begin; i < end; i++) {
@@ -278,7 +280,7 @@ static void strips(void *context, int64_t begin, int64_t end) {
   }
 }
 static void long_columns(plan *p) {
-  wide sums[MAX_STRIP_SUMS];
+  PX__BUFFER(wide, sums, MAX_STRIP_SUMS);
   const char *base = p->in;
   int64_t width = p->x.kept[0].size, count = strip_count(p);
   p->parts = sums, p->part = px__ceil_div(p->x.length, count);

@@ -4,6 +4,7 @@
 // A result is computed from its elements in input order, in blocks of float or double; exponentials
 // of floats are computed in float. The pool processes independent results, or the blocks of a
 // result if there is only one.
+#include "cpu/threads/buffer.h"
 #include "cpu/reduce/reduced_dims.h"
 #include "cpu/convert/dense.h"
 #include "cpu/loop/loop.h"
@@ -52,7 +53,8 @@ typedef struct blocks {
 static void each_group(void *context, int64_t begin, int64_t end) {
   blocks *b = context;
   const walk *w = b->w;
-  int64_t buffer[BLOCK], stride = w->x.reduced[0].in, item = px__cpu_item[w->block_dtype], work = 0;
+  PX__BUFFER(int64_t, buffer, BLOCK);
+  int64_t stride = w->x.reduced[0].in, item = px__cpu_item[w->block_dtype], work = 0;
   bool is_direct = w->in_dtype == w->block_dtype && stride == item;
   int64_t at = (b->first + begin) * GROUP, stop = (b->first + end) * GROUP;
   int64_t line = at ? at / b->blocks_per_line : 0, k = (at - line * b->blocks_per_line) * BLOCK;
@@ -325,17 +327,20 @@ static const void *columns_row(const walk *w, px__axes_offset at, int64_t i, int
 }
 #define COLUMN_EXPS(S, T) \
   static void columns_exps_##S(const walk *w, px__axes_offset at, int64_t n) { \
-    T buffer[COLUMNS], top[COLUMNS], few[COLUMNS]; \
-    double sum[COLUMNS] = {0}; \
+    PX__BUFFER(T, buffer, COLUMNS); \
+    PX__BUFFER(T, top, COLUMNS); \
+    PX__BUFFER(T, few, COLUMNS); \
+    PX__BUFFER(double, sum, COLUMNS); \
     int64_t length = w->x.length, work = 0; \
     bool wide = px_cpu_level_used() >= PX_CPU_AVX512; \
+    memset(sum, 0, COLUMNS * sizeof *sum); \
     memcpy(top, columns_row(w, at, 0, n, buffer), (size_t)n * sizeof(T)); \
     for (int64_t i = 1; i < length && !px__work_stopped(&work, n); i++) { \
       const T *e = columns_row(w, at, i, n, buffer); \
       PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) top[k] = k_max_##S(top[k], e[k]); \
     } \
     for (int64_t i = 0; i < length && !px__work_stopped(&work, ROWS_IN_T * n);) { \
-      memset(few, 0, sizeof few); \
+      memset(few, 0, COLUMNS * sizeof *few); \
       for (int64_t end = i + ROWS_IN_T < length ? i + ROWS_IN_T : length; i < end; i++) \
         (wide ? row_exps_wide_##S : row_exps_##S)(few, columns_row(w, at, i, n, buffer), top, n); \
       for (int64_t k = 0; k < n; k++) sum[k] += (double)few[k]; \

@@ -8,7 +8,8 @@ typedef struct px__axis {
   int64_t size, in, out, out2;  // strides in bytes; out2: second result
 } px__axis;
 typedef struct px__axes {
-  px__axis kept[PX_MAX_DIMS], reduced[PX_MAX_DIMS];  // innermost first; never empty
+  px__axis kept[PX_MAX_DIMS + 2];  // innermost first; never empty; `reduced` is in the same array
+  px__axis *reduced;               // innermost first; never empty
   int kept_count, reduced_count;
   int64_t results, length;  // elements of a result, and inputs per result
 } px__axes;
@@ -47,6 +48,8 @@ static inline void px__axes_join(px__axis *list, int *count) {
 static inline void px__axes_load(px__axes *x, const px_operand *out, const px_operand *second,
                                  const px_operand *in, bool sorted) {
   x->kept_count = x->reduced_count = 0;
+  x->reduced = x->kept + 1;
+  for (int d = 0; d < in->ndim; d++) x->reduced += out->sizes[d] != 1 || in->sizes[d] == 1;
   x->results = x->length = 1;
   int64_t step = px_operand_numel(in) ? px__cpu_item[in->dtype] : 0;
   for (int d = in->ndim - 1; d >= 0; d--) {

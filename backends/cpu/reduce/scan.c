@@ -4,6 +4,7 @@
 //
 // Lines along the dimension are independent. A line is processed by blocks, for any dtype and
 // stride; interleaved lines are processed a row at a time.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/dense.h"
 #include "cpu/convert/lines.h"
 #include "cpu/vector/math.h"
@@ -104,7 +105,8 @@ static void scan_line(const scan *s, line out, line in, line grad) {
                 px__compute_of(in.dtype) == PX_FLOAT32 && px__compute_of(out.dtype) == PX_FLOAT32;
   int dtype = floats ? PX_FLOAT32 : s->dtype;
   bool ready = in.dtype == dtype && out.dtype == dtype;
-  int64_t buffer[BLOCK], whole = s->product, work = 0;
+  PX__BUFFER(int64_t, buffer, BLOCK);
+  int64_t whole = s->product, work = 0;
   double real = (double)whole;
   void *carry = dtype == PX_INT64 ? (void *)&whole : &real;
   line block = {(char *)buffer, px__cpu_item[dtype], dtype};
@@ -136,17 +138,20 @@ static void step_int(uint64_t *carry, const uint64_t *e, int64_t n, bool product
   else
     for (int64_t i = 0; i < n; i++) carry[i] = carry[i] + e[i];
 }
+typedef union numbers {
+  double f[BLOCK];
+  int64_t i[BLOCK];
+  uint64_t u[BLOCK];
+} numbers;
 static void interleaved_lines(void *context, int64_t begin, int64_t end) {
   const scan *s = context;
   const px_operand *out = s->out, *in = s->in;
   int64_t width = out->sizes[out->ndim - 1], pieces = px__ceil_div(width, BLOCK);
   int64_t out_step = out->strides[out->ndim - 1] * px__cpu_item[out->dtype];
   int64_t in_step = in->strides[in->ndim - 1] * px__cpu_item[in->dtype], work = 0;
+  PX__BUFFER(numbers, carry, 1);
+  PX__BUFFER(numbers, buffer, 1);
   for (int64_t k = begin; k < end; k++) {
-    union {
-      double f[BLOCK];
-      uint64_t i[BLOCK];
-    } carry, buffer;
     int64_t first = k % pieces * BLOCK, n = width - first < BLOCK ? width - first : BLOCK;
     line lines[2];
     px__lines_find(lines, 2, (const px_operand *[]){out, in}, out, s->dim,
@@ -155,16 +160,16 @@ static void interleaved_lines(void *context, int64_t begin, int64_t end) {
     reverse(s, &to), reverse(s, &from);
     for (int64_t i = 0; i < n; i++)
       if (s->dtype == PX_INT64)
-        carry.i[i] = s->product;
+        carry->u[i] = s->product;
       else
-        carry.f[i] = s->product;
+        carry->f[i] = s->product;
     for (int64_t i = 0; i < s->length && !px__work_stopped(&work, n); i++) {
-      px__cpu_convert(&buffer, 8, s->dtype, from.at + i * from.stride, in_step, in->dtype, n);
+      px__cpu_convert(buffer, 8, s->dtype, from.at + i * from.stride, in_step, in->dtype, n);
       if (s->dtype == PX_INT64)
-        step_int(carry.i, buffer.i, n, s->product);
+        step_int(carry->u, buffer->u, n, s->product);
       else
-        step_float(carry.f, buffer.f, n, s->product);
-      px__cpu_convert(to.at + i * to.stride, out_step, out->dtype, &carry, 8, s->dtype, n);
+        step_float(carry->f, buffer->f, n, s->product);
+      px__cpu_convert(to.at + i * to.stride, out_step, out->dtype, carry, 8, s->dtype, n);
     }
   }
 }
@@ -173,7 +178,8 @@ static void interleaved_lines(void *context, int64_t begin, int64_t end) {
 
 static k_complex_c128 times(k_complex_c128 a, k_complex_c128 b) { return a * b; }
 static void complex_line(const scan *s, line out, line in, line grad) {
-  k_complex_c128 buffer[BLOCK], carry = 0;
+  PX__BUFFER(k_complex_c128, buffer, BLOCK);
+  k_complex_c128 carry = 0;
   int64_t work = 0;
   for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
     int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
@@ -214,7 +220,8 @@ static k_complex_c128 log_sum_complex(k_complex_c128 a, k_complex_c128 b) {
   return larger + k_log1p_c128(k_exp_c128(smaller - larger));
 }
 static void log_sum_line(const scan *s, line out, line in, line grad) {
-  double buffer[BLOCK], sum = -INFINITY;
+  PX__BUFFER(double, buffer, BLOCK);
+  double sum = -INFINITY;
   int64_t work = 0;
   for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
     int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
@@ -242,7 +249,8 @@ static void put(line a, int64_t i, double x) {
   px__cpu_convert(a.at + i * a.stride, 8, a.dtype, &x, 8, PX_FLOAT64, 1);
 }
 static void cumprod_backward_line(const scan *s, line out, line in, line grad) {
-  double tail = 0, before[BLOCK];
+  PX__BUFFER(double, before, BLOCK);
+  double tail = 0;
   int64_t work = 0;
   // The products before each element are needed in reverse order. They are recomputed for each
   // block, from the start of the line.
@@ -335,26 +343,24 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
   const extremes *s = context;
   bool real = px_dtype_is_float((px_dtype)s->in->dtype);
   int dtype = real ? PX_FLOAT64 : PX_INT64;
+  PX__BUFFER(numbers, buffer, 1);
+  PX__BUFFER(int64_t, indices_out, BLOCK);
   for (int64_t k = begin; k < end; k++) {
     line lines[3];
     px__lines_find(lines, 3, (const px_operand *[]){s->values, s->indices, s->in}, s->in, s->dim,
                    k);
     line out = lines[0], at = lines[1], in = lines[2];
     if (extremes_in_row(s, out, at, in)) continue;
-    union {
-      double f[BLOCK];
-      int64_t i[BLOCK];
-    } buffer;
     double best = 0;
-    int64_t whole = 0, index = -1, indices_out[BLOCK], work = 0;
+    int64_t whole = 0, index = -1, work = 0;
     for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
       int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
-      px__cpu_convert(&buffer, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
+      px__cpu_convert(buffer, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
       if (real)
-        extremes_double(buffer.f, buffer.f, indices_out, n, i, &best, &index, s->is_min);
+        extremes_double(buffer->f, buffer->f, indices_out, n, i, &best, &index, s->is_min);
       else
-        extremes_int64_t(buffer.i, buffer.i, indices_out, n, i, &whole, &index, s->is_min);
-      px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, &buffer, 8, dtype, n);
+        extremes_int64_t(buffer->i, buffer->i, indices_out, n, i, &whole, &index, s->is_min);
+      px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, buffer, 8, dtype, n);
       px__cpu_convert(at.at + i * at.stride, at.stride, at.dtype, indices_out, 8, PX_INT64, n);
     }
   }

@@ -2,6 +2,7 @@
 // Sort keys: elements as integers of the same order. Sorted by vectors if available, otherwise by
 // digits from the lowest (radix sort); the k-th is selected by digits from the highest. No branch
 // depends on comparisons, so no input is slow.
+#include "cpu/threads/buffer.h"
 #include "cpu/sort/sort_keys.h"
 #include "cpu/threads/threads.h"
 
@@ -337,7 +338,8 @@ static bool may_be_special(const px__line *from, const char *at, int64_t n) {
   return from->dtype != PX_FLOAT64 || may_be_special_double(at, n);
 }
 static bool restore_special(const special *a, const px__line *to, const px__line *from, int64_t n) {
-  int64_t keys[BLOCK], item = px__cpu_item[from->dtype], work = 0;
+  PX__BUFFER(int64_t, keys, BLOCK);
+  int64_t item = px__cpu_item[from->dtype], work = 0;
   char *at = to->at + a->before * to->stride, *end = at + a->count * to->stride;
   for (int64_t i = 0; i < n && at != end; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
@@ -366,7 +368,8 @@ static bool restore_zeros_and_nans(const sorted_keys *s, const px__line *to, con
 }
 
 static bool load_narrow(int32_t *keys, const px__line *from, int64_t n) {
-  int64_t block[BLOCK], work = 0;
+  PX__BUFFER(int64_t, block, BLOCK);
+  int64_t work = 0;
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
     const char *block_start = from->at + i * from->stride;
@@ -377,7 +380,8 @@ static bool load_narrow(int32_t *keys, const px__line *from, int64_t n) {
   return true;
 }
 static bool store_sorted(const sorted_keys *s, const px__line *to, const px__line *from) {
-  int64_t block[BLOCK], work = 0;
+  PX__BUFFER(int64_t, block, BLOCK);
+  int64_t work = 0;
   store_fn store = store_of(from->dtype);
   for (int64_t i = 0; i < s->n; i += BLOCK) {
     int64_t count = s->n - i < BLOCK ? s->n - i : BLOCK;

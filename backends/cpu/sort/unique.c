@@ -5,6 +5,7 @@
 // If there are few distinct elements, they are counted in a hash table and only they are sorted.
 // Otherwise all elements are sorted. Each thread counts a part, and the tables are merged in order.
 // Of equal elements (zeros) the first is returned. NaN is not equal to itself.
+#include "cpu/threads/buffer.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/sort/sort_keys.h"
@@ -88,7 +89,7 @@ typedef struct counting {
 } counting;
 
 static void count_part(const source *s, table *t, int64_t begin, int64_t end) {
-  int64_t keys[BLOCK];
+  PX__BUFFER(int64_t, keys, BLOCK);
   t->failed = !grow(t, 6);
   int64_t work = 0;
   for (int64_t i = begin; i < end && !t->failed; i += BLOCK) {
@@ -259,7 +260,8 @@ static int64_t keep_first(keep_fn keep, void *values, const void *from, int64_t 
 
 // The same by keys, with the length of each run.
 static void emit_runs(results *r, const source *sorted) {
-  int64_t next = 0, keys[BLOCK], work = 0;
+  PX__BUFFER(int64_t, keys, BLOCK);
+  int64_t next = 0, work = 0;
   int64_t first = 0, last = 0;  // of a run: index and key
   for (int64_t i = 0; i < sorted->n; i += next) {
     next = sorted->n - i < BLOCK ? sorted->n - i : BLOCK;

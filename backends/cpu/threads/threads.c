@@ -7,7 +7,8 @@
 // A caller that cannot lock `busy` runs its job alone. Workers join and leave a job through one
 // atomic word, `state`, without a lock, since all arrive at once. The caller closes the job when no
 // piece is left, then waits until no worker is inside; after that no worker uses the job. The pool
-// is created by the first large job. A forked child starts without one. Workers never exit.
+// is created by the first large job. A forked child starts without one. Workers never exit, except
+// at their start without memory.
 //
 // The thread count follows from the work: each thread must have 1.5 times as much to do as two
 // threads take to rendezvous. Both are measured; the work of each kind of job as it runs (cost.h).
@@ -17,6 +18,7 @@
 // its workers awake, an isolated job does not. A spinning worker yields its core only after a
 // while, because another program would keep the core for milliseconds and jobs in that time would
 // run on one thread.
+#include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/threads/threads.h"
 #include "cpu/threads/spin.h"
@@ -194,6 +196,7 @@ static void sleep_until_after(uint64_t seen) {
 static void *worker(void *number) {
   const int own = (int)(intptr_t)number;
   uint64_t seen = 0;
+  if (!px__buffers_reserve()) return NULL;
   for (;;) {
     if (__atomic_load_n(&keep_spinning, __ATOMIC_RELAXED)) spin_until(has_new_job, seen);
     if (!has_new_job(seen)) sleep_until_after(seen);
@@ -203,7 +206,6 @@ static void *worker(void *number) {
     work(j, own % (j->helpers + 1));
     leave();
   }
-  return NULL;
 }
 
 // Resets the pool in a forked child: no worker exists, and other threads may have held the locks.

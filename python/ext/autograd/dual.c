@@ -3,8 +3,6 @@
 // capsule, to be ended by its creator.
 #include "bind/ext.h"
 
-enum { MAX_TENSORS = 512 };
-
 static px_duals *level_of(PyObject *level) { return PyCapsule_GetPointer(level, NULL); }
 
 EXT_FUNCTION0(torch, _duals_begin, "object", "Enters a level of dual tensors and returns it.") {
@@ -40,15 +38,15 @@ EXT_FUNCTION(torch, _dual_tangents,
              "Returns the tangents of tensors; None for a tensor without one.") {
   PyObject *level, *tensors;
   EXT_BIND(level, tensors);
-  px_tensor *items[MAX_TENSORS], *results[MAX_TENSORS] = {NULL};
-  EXT_OWNED *keep = NULL;
+  EXT_TENSORS given = {0}, results = {0};
   px_duals *of = level_of(level);
-  int n = of ? ext_to_tensors(tensors, items, MAX_TENSORS, "unpack_dual", &keep) : -1;
-  if (n < 0) return NULL;
-  EXT_WAIT(px_dual_tangents(results, of, n, items));
+  if (!of || ext_to_tensors(&given, tensors, "unpack_dual") < 0) return NULL;
+  int n = (int)given.count;
+  if (ext_room_for_tensors(&results, n) < 0) return NULL;
+  EXT_WAIT(px_dual_tangents(results.items, of, n, given.items));
   PyObject *list = PyList_New(n);
   for (int i = 0; i < n; i++) {
-    PyObject *item = ext_wrap(results[i]);
+    PyObject *item = ext_wrap(results.items[i]);
     if (list && item)
       PyList_SET_ITEM(list, i, item);
     else

@@ -379,8 +379,6 @@ EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tens
 }
 
 // ---- backward and grad
-enum { MAX_TENSORS = 512 };
-
 // Accumulates the gradients of px_grad in the grad of `inputs`: backward(inputs=...).
 static PyObject *accumulate(int count, px_tensor *const *inputs, px_tensor **grads) {
   PyObject *failed = NULL;
@@ -400,13 +398,13 @@ static PyObject *accumulate(int count, px_tensor *const *inputs, px_tensor **gra
 
 static PyObject *backward_inputs(int count, px_tensor *const *outputs, px_tensor *const *gradients,
                                  bool retain, bool create, PyObject *inputs) {
-  px_tensor *items[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
-  EXT_OWNED *keep = NULL;
-  int n = ext_to_tensors(inputs, items, MAX_TENSORS, "backward", &keep);
-  if (n < 0) return NULL;
+  EXT_TENSORS items = {0}, grads = {0};
+  if (ext_to_tensors(&items, inputs, "backward") < 0) return NULL;
+  int n = (int)items.count;
+  if (ext_room_for_tensors(&grads, n) < 0) return NULL;
   if (n == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `backward()` cannot be empty.");
-  EXT_WAIT(px_grad(grads, count, outputs, gradients, n, items, retain, create, true));
-  return accumulate(n, items, grads);
+  EXT_WAIT(px_grad(grads.items, count, outputs, gradients, n, items.items, retain, create, true));
+  return accumulate(n, items.items, grads.items);
 }
 
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
@@ -418,14 +416,15 @@ PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *g
 }
 
 // Reads outputs and their gradients; returns the count or -1.
-static int read_outputs(PyObject *outputs, PyObject *gradients, px_tensor **outs, px_tensor **grads,
-                        PyObject **keep_outs, PyObject **keep_grads, const char *function) {
-  int n = ext_to_tensors(outputs, outs, MAX_TENSORS, function, keep_outs);
-  if (n < 0 || ext_is_none(gradients)) return n;
-  int given = ext_to_tensors(gradients, grads, MAX_TENSORS, function, keep_grads);
-  if (given >= 0 && given != n)
-    EXT_FAIL_INT(PyExc_RuntimeError, "got %d tensors and %d gradients", n, given);
-  return given < 0 ? -1 : n;
+static int read_outputs(PyObject *outputs, PyObject *gradients, ext_tensors *outs,
+                        ext_tensors *grads, const char *function) {
+  if (ext_to_tensors(outs, outputs, function) < 0) return -1;
+  int n = (int)outs->count;
+  if (ext_is_none(gradients)) return ext_room_for_tensors(grads, n) < 0 ? -1 : n;
+  if (ext_to_tensors(grads, gradients, function) < 0) return -1;
+  if (grads->count != n)
+    EXT_FAIL_INT(PyExc_RuntimeError, "got %d tensors and %zd gradients", n, grads->count);
+  return n;
 }
 
 EXT_FUNCTION(
@@ -444,14 +443,14 @@ EXT_FUNCTION(
   ext_optional_bool retain_graph;
   bool create_graph;
   EXT_BIND(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs);
-  px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
-  EXT_OWNED *keep_outs = NULL, *keep_grads = NULL;
+  EXT_TENSORS outs = {0}, grads = {0};
   EXT_OWNED *plain = replace_edges(tensors);
   EXT_OWNED *leaves = replace_edges(inputs);
   if (PyErr_Occurred()) return NULL;
-  int n = read_outputs(plain, grad_tensors ? grad_tensors : grad_variables, outs, grads, &keep_outs,
-                       &keep_grads, "backward");
-  return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, leaves);
+  int n =
+      read_outputs(plain, grad_tensors ? grad_tensors : grad_variables, &outs, &grads, "backward");
+  return n < 0 ? NULL
+               : ext_backward(n, outs.items, grads.items, retain_graph, create_graph, leaves);
 }
 
 // Zero gradient for an unused input. With create_graph it is a leaf that requires grad.
@@ -502,17 +501,15 @@ EXT_FUNCTION(
   bool create_graph, only_inputs, is_grads_batched, materialize_grads;
   EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
            is_grads_batched, materialize_grads);
-  px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL}, *ins[MAX_TENSORS];
-  px_tensor *results[MAX_TENSORS] = {NULL};
-  EXT_OWNED *keep_outs = NULL, *keep_grads = NULL, *keep_ins = NULL;
+  EXT_TENSORS outs = {0}, grads = {0}, ins = {0}, results = {0};
   EXT_OWNED *from = replace_edges(outputs);
   EXT_OWNED *by = from ? replace_edges(inputs) : NULL;
   if (!by) return NULL;
   if (is_grads_batched)
     EXT_FAIL(PyExc_NotImplementedError, "grad with is_grads_batched=True is not implemented");
-  int n = read_outputs(from, grad_outputs, outs, grads, &keep_outs, &keep_grads, "grad");
-  int m = n < 0 ? -1 : ext_to_tensors(by, ins, MAX_TENSORS, "grad", &keep_ins);
-  if (m < 0) return NULL;
+  int n = read_outputs(from, grad_outputs, &outs, &grads, "grad");
+  if (n < 0 || ext_to_tensors(&ins, by, "grad") < 0) return NULL;
+  int m = (int)ins.count;
   if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
   bool retain = retain_graph < 0 ? create_graph : retain_graph;
   if (materialize_grads && allow_unused == 0)
@@ -520,8 +517,10 @@ EXT_FUNCTION(
              "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
              "allow_unused=False.");
   bool unused_ok = allow_unused < 0 ? materialize_grads : allow_unused;
-  EXT_WAIT(px_grad(results, n, outs, grads, m, ins, retain, create_graph, unused_ok));
-  return tuple_of(m, results, ins, materialize_grads, create_graph);
+  if (ext_room_for_tensors(&results, m) < 0) return NULL;
+  EXT_WAIT(px_grad(results.items, n, outs.items, grads.items, m, ins.items, retain, create_graph,
+                   unused_ok));
+  return tuple_of(m, results.items, ins.items, materialize_grads, create_graph);
 }
 
 EXT_FUNCTION(
@@ -533,15 +532,12 @@ EXT_FUNCTION(
   PyObject *outputs, *inputs, *tangents;
   bool create_graph;
   EXT_BIND(outputs, inputs, tangents, create_graph);
-  px_tensor *outs[MAX_TENSORS], *ins[MAX_TENSORS], *changes[MAX_TENSORS];
-  px_tensor *results[MAX_TENSORS] = {NULL};
-  EXT_OWNED *keep_outs = NULL, *keep_ins = NULL, *keep_changes = NULL;
-  int n = ext_to_tensors(outputs, outs, MAX_TENSORS, "jvp", &keep_outs);
-  int m =
-      n < 0 ? -1 : read_outputs(inputs, tangents, ins, changes, &keep_ins, &keep_changes, "jvp");
-  if (m < 0) return NULL;
-  EXT_WAIT(px_jvp(results, n, outs, m, ins, changes, create_graph));
-  return tuple_of(n, results, NULL, false, false);
+  EXT_TENSORS outs = {0}, ins = {0}, changes = {0}, results = {0};
+  if (ext_to_tensors(&outs, outputs, "jvp") < 0) return NULL;
+  int n = (int)outs.count, m = read_outputs(inputs, tangents, &ins, &changes, "jvp");
+  if (m < 0 || ext_room_for_tensors(&results, n) < 0) return NULL;
+  EXT_WAIT(px_jvp(results.items, n, outs.items, m, ins.items, changes.items, create_graph));
+  return tuple_of(n, results.items, NULL, false, false);
 }
 
 // ---- gradcheck(fn, inputs)

@@ -151,22 +151,22 @@ px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *a
   return NULL;
 }
 
-int ext_to_tensors(PyObject *object, px_tensor **items, int capacity, const char *function,
-                   PyObject **keep) {
-  *keep = ext_is_tensor(object) ? PyTuple_Pack(1, object)
-                                : ext_items(object, "expected a sequence of Tensors");
-  if (!*keep) return -1;
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(*keep);
-  if (count > capacity) {
-    PyErr_Format(PyExc_ValueError, "%s(): too many tensors: %zd", function, count);
-    return -1;
+int ext_to_tensors(ext_tensors *out, PyObject *object, const char *function) {
+  out->owner = ext_is_tensor(object) ? PyTuple_Pack(1, object)
+                                     : ext_items(object, "expected a sequence of Tensors");
+  if (!out->owner || ext_room_for_tensors(out, PySequence_Fast_GET_SIZE(out->owner)) < 0) return -1;
+  for (Py_ssize_t i = 0; i < out->count; i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(out->owner, i);
+    if (item == Py_None) continue;
+    if (!(out->items[i] = ext_need_tensor(item, function, "tensors"))) return -1;
   }
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *item = PySequence_Fast_GET_ITEM(*keep, i);
-    items[i] = item == Py_None ? NULL : ext_need_tensor(item, function, "tensors");
-    if (!items[i] && item != Py_None) return -1;
-  }
-  return (int)count;
+  return 0;
+}
+
+int ext_room_for_tensors(ext_tensors *out, Py_ssize_t count) {
+  out->count = count;
+  out->items = PyMem_Calloc((size_t)count + 1, sizeof *out->items);
+  return out->items ? 0 : (PyErr_NoMemory(), -1);
 }
 
 int ext_take_tensors(ext_tensors *out, PyObject *sequence_take, const char *function,

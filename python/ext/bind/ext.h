@@ -196,9 +196,6 @@ px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device);
 // The items of a sequence as a list or tuple safe from concurrent changes: a user's list can be
 // modified by its own items during conversion, or by another thread.
 PyObject *ext_items(PyObject *object, const char *text);
-// Tensors of a sequence (or of one tensor), at most `capacity`; `keep` owns the sequence.
-int ext_to_tensors(PyObject *object, px_tensor **items, int capacity, const char *function,
-                   PyObject **keep);
 // All tensors of a sequence returned by ext_items (NULL: it failed). Takes ownership of it.
 typedef struct ext_tensors {
   PyObject *owner;
@@ -208,6 +205,9 @@ typedef struct ext_tensors {
 #define EXT_TENSORS __attribute__((cleanup(ext_tensors_end))) ext_tensors
 int ext_take_tensors(ext_tensors *out, PyObject *sequence_take, const char *function,
                      const char *argument);
+// Tensors of a sequence (or of one tensor); NULL for None.
+int ext_to_tensors(ext_tensors *out, PyObject *object, const char *function);
+int ext_room_for_tensors(ext_tensors *out, Py_ssize_t count);  // NULLs
 void ext_tensors_end(ext_tensors *tensors);
 
 // ---- sharded tensors (dtensor.c)

@@ -84,12 +84,11 @@ EXT_FUNCTION(torch, _reduce_add, "(tensors: Sequence[Tensor], device: Device | N
              NULL) {
   PyObject *tensors;
   px_device device;
-  px_tensor *items[LIMIT], *sum = NULL;
-  EXT_OWNED *keep = NULL;
+  px_tensor *sum = NULL;
+  EXT_TENSORS given = {0};
   EXT_BIND(tensors, device);
-  int count = ext_to_tensors(tensors, items, LIMIT, "reduce_add", &keep);
-  if (count < 0) return NULL;
-  return ext_result(EXT_NOGIL(px_reduce_add(&sum, items, count, device)), &sum);
+  if (ext_to_tensors(&given, tensors, "reduce_add") < 0) return NULL;
+  return ext_result(EXT_NOGIL(px_reduce_add(&sum, given.items, (int)given.count, device)), &sum);
 }
 
 // Target of a gather: a device, an index, or -1 for the CPU.
@@ -104,15 +103,15 @@ static int to_target(PyObject *object, px_device *out) {
 EXT_FUNCTION(torch, _gather_tensors,
              "(tensors: Sequence[Tensor], target: Device, dim: int) -> Tensor", NULL) {
   PyObject *tensors, *target;
-  EXT_OWNED *keep = NULL;
-  px_tensor *parts[LIMIT], *result;
+  EXT_TENSORS parts = {0};
+  px_tensor *result;
   px_device to;
   int64_t dim;
   EXT_BIND(tensors, target, dim);
   if (to_target(target, &to) < 0) return NULL;
-  int count = ext_to_tensors(tensors, parts, LIMIT, "gather", &keep);
-  if (count < 0) return NULL;
-  return ext_result(EXT_NOGIL(px_gather_parts(&result, parts, count, to, (int)dim)), &result);
+  if (ext_to_tensors(&parts, tensors, "gather") < 0) return NULL;
+  return ext_result(
+      EXT_NOGIL(px_gather_parts(&result, parts.items, (int)parts.count, to, (int)dim)), &result);
 }
 
 // ---- replicas

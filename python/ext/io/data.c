@@ -46,20 +46,19 @@ EXT_FUNCTION(
     torch, _rows, "(dataset: object, otherwise: Callable | None, indices: object) -> Any",
     "Returns the selected rows of each tensor of a TensorDataset. For indices other than a list of "
     "non-negative ints, returns the result of otherwise(), or None.") {
-  enum { LIMIT = 64 };
   PyObject *dataset, *otherwise, *indices_;
-  px_tensor *tensors[LIMIT];
+  EXT_TENSORS tensors = {0};
   px_list *list = NULL;
   Py_ssize_t count;
-  EXT_OWNED *keep = NULL;
   EXT_BIND(dataset, otherwise, indices_);
   static PyObject *name;
   if (!name && !(name = PyUnicode_InternFromString("tensors"))) return NULL;
   EXT_OWNED *given = PyObject_GetAttr(dataset, name);
-  int n = given ? ext_to_tensors(given, tensors, LIMIT, "TensorDataset", &keep) : -1;
-  int64_t *indices = n < 0 ? NULL : plain_indices(indices_, &count);
+  bool fits = given && ext_to_tensors(&tensors, given, "TensorDataset") == 0;
+  int64_t *indices = !fits ? NULL : plain_indices(indices_, &count);
   if (!indices) return NULL;
-  px_status status = count ? px_collate_rows(&list, tensors, n, indices, count) : PX_OK;
+  px_status status =
+      count ? px_collate_rows(&list, tensors.items, (int)tensors.count, indices, count) : PX_OK;
   PyMem_Free(indices);
   EXT_TRY(status);
   if (!list) return otherwise ? PyObject_CallOneArg(otherwise, indices_) : Py_NewRef(Py_None);

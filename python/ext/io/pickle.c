@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct writer {
-  unsigned char data[4096];
+  unsigned char data[3200];
   size_t count;
 } writer;
 _Static_assert(sizeof((writer *)0)->data > 1024 + 22 * PX_MAX_DIMS, "room for a tensor's opcodes");
@@ -69,18 +69,17 @@ static void put_index(writer *w, Py_ssize_t index, int narrow, int wide) {
   put(w, (uint64_t)(index < 256 ? narrow : wide), 1);
   put(w, (uint64_t)index, index < 256 ? 1 : 4);
 }
-// Writes a reference to a memoized object: 1; 0 if it is not memoized; -1 on error.
-static int put_memoized(writer *w, PyObject *memo, PyObject *object) {
+// Returns the index of a memoized object; -1 if it is not memoized, or on error.
+static Py_ssize_t memoized(PyObject *memo, PyObject *object) {
   EXT_OWNED *id = PyLong_FromVoidPtr(object);
   PyObject *entry = id ? PyDict_GetItemWithError(memo, id) : NULL;
-  if (!entry) return PyErr_Occurred() ? -1 : 0;
+  if (!entry) return -1;
   PyObject *index =
       PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) ? PyTuple_GET_ITEM(entry, 0) : Py_None;
   Py_ssize_t number = PyNumber_AsSsize_t(index, PyExc_OverflowError);
-  if (number < 0) return PyErr_Occurred() ? -1 : 0;
-  put_index(w, number, BINGET, LONG_BINGET);
-  return 1;
+  return number < 0 ? -1 : number;
 }
+static void put_get(writer *w, Py_ssize_t index) { put_index(w, index, BINGET, LONG_BINGET); }
 static int put_memo(writer *w, PyObject *memo, PyObject *object, int64_t protocol) {
   Py_ssize_t index = PyDict_GET_SIZE(memo);
   if (protocol >= 4)
@@ -108,25 +107,26 @@ EXT_FUNCTION(
   if (!PyArg_ParseTuple(saved, "OOO!OL", &word, &type, &PyUnicode_Type, &key, &location, &size))
     return NULL;
   PyObject *const names[] = {rebuild, word, type, location, hooks};
-  writer known[EXT_LENGTH(names)], w = {.count = 0};
+  Py_ssize_t known[EXT_LENGTH(names)];
+  writer w;
+  w.count = 0;
   for (int i = 0; i < EXT_LENGTH(names); i++) {
-    known[i].count = 0;
-    int found = put_memoized(&known[i], memo, names[i]);
-    if (found <= 0) return found < 0 ? NULL : Py_NewRef(Py_None);
+    known[i] = memoized(memo, names[i]);
+    if (known[i] < 0) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
   }
   Py_ssize_t length;
   const char *text = PyUnicode_AsUTF8AndSize(key, &length);
   if (!text) return NULL;
   if (length > LONGEST_KEY) EXT_FAIL(PyExc_ValueError, "the storage key is too long");
-  put_bytes(&w, known[0].data, known[0].count);
+  put_get(&w, known[0]);
   put(&w, MARK, 1);
   put(&w, MARK, 1);
-  put_bytes(&w, known[1].data, known[1].count);
-  put_bytes(&w, known[2].data, known[2].count);
+  put_get(&w, known[1]);
+  put_get(&w, known[2]);
   put(&w, BINUNICODE, 1);
   put(&w, (uint64_t)length, 4);
   put_bytes(&w, text, (size_t)length);
-  put_bytes(&w, known[3].data, known[3].count);
+  put_get(&w, known[3]);
   put_int(&w, size);
   put(&w, TUPLE, 1);
   put(&w, BINPERSID, 1);
@@ -134,7 +134,7 @@ EXT_FUNCTION(
   put_ints(&w, px_tensor_ndim(t), px_tensor_sizes(t));
   put_ints(&w, px_tensor_ndim(t), px_tensor_strides(t));
   put(&w, px_tensor_requires_grad(t) ? NEWTRUE : NEWFALSE, 1);
-  put_bytes(&w, known[4].data, known[4].count);
+  put_get(&w, known[4]);
   put(&w, EMPTY_TUPLE, 1);
   put(&w, REDUCE, 1);
   put(&w, TUPLE, 1);
@@ -221,10 +221,14 @@ EXT_FUNCTION(
   if (r.length > 2048 || at < 0 || size < 0 || alignment < 1 || alignment > 1024)
     EXT_FAIL(PyExc_ValueError, "invalid zip record %R of %lld bytes at %lld", name, (long long)size,
              (long long)at);
-  writer header = {.count = 0}, entry = {.count = 0};
-  put_header(&header, &r, alignment);
-  put_entry(&entry, &r);
-  return Py_BuildValue("(NN)", writer_bytes(&header), writer_bytes(&entry));
+  writer w;
+  w.count = 0;
+  put_header(&w, &r, alignment);
+  EXT_OWNED *header = writer_bytes(&w);
+  w.count = 0;
+  put_entry(&w, &r);
+  EXT_OWNED *entry = writer_bytes(&w);
+  return header && entry ? PyTuple_Pack(2, header, entry) : NULL;
 }
 
 EXT_FUNCTION(torch, _zip_end, "(count: int, begin: int, size: int) -> bytes",

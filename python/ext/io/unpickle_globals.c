@@ -49,18 +49,21 @@ void ext_pickle_call_failed(PyObject *call_checked, const char *name) {
 
 // ---- checks of arguments
 int ext_pickle_check_key(PyObject *key) {
-  PyObject *left[KEY_PARTS + 1];
   Py_ssize_t count = 0, parts = 0;
   if (!PyTuple_Check(key)) return 0;
+  PyObject **left = PyMem_New(PyObject *, KEY_PARTS + 1);
+  if (!left) return PyErr_NoMemory(), -1;
   left[count++] = key;
-  while (count) {
+  while (count && parts <= KEY_PARTS) {
     PyObject *item = left[--count];
     Py_ssize_t inner = PyTuple_Check(item) ? PyTuple_GET_SIZE(item) : 0;
-    if (inner > KEY_PARTS || (parts += 1 + inner) > KEY_PARTS)
-      return ext_pickle_fail("expected a key of at most %d parts", KEY_PARTS), -1;
-    for (Py_ssize_t i = 0; i < inner; i++) left[count++] = PyTuple_GET_ITEM(item, i);
+    parts += 1 + inner;
+    for (Py_ssize_t i = 0; i < inner && parts <= KEY_PARTS; i++)
+      left[count++] = PyTuple_GET_ITEM(item, i);
   }
-  return 0;
+  PyMem_Free(left);
+  if (parts <= KEY_PARTS) return 0;
+  return ext_pickle_fail("expected a key of at most %d parts", KEY_PARTS), -1;
 }
 
 // Number of parts of a container or text that a call may copy.

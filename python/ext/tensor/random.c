@@ -38,22 +38,26 @@ static int to_seed(PyObject *object, uint64_t *out) {
 }
 
 static PyObject *state_of(px_generator *generator) {
-  uint8_t state[8192];
   px_tensor *made = NULL;
   int64_t size = (int64_t)px_generator_state_size(generator);
-  px_generator_get_state(generator, state);
-  return ext_result(px_tensor_from_data(&made, state, 1, &size, PX_UINT8, px_cpu()), &made);
+  px_status status = px_tensor_empty(&made, 1, &size, PX_UINT8, px_cpu());
+  if (status == PX_OK) px_generator_get_state(generator, px_tensor_data(made));
+  return ext_result(status, &made);
 }
 
+enum { LONGEST_STATE = 8192 };  // bytes
 static int set_state(px_generator *generator, PyObject *state) {
-  uint8_t bytes[8192];
   if (!ext_is_tensor(state) || px_tensor_dtype(ext_tensor(state)) != PX_UINT8 ||
       px_tensor_is_cuda(ext_tensor(state)))
     EXT_FAIL_INT(PyExc_TypeError, "RNG state must be a torch.ByteTensor");
   size_t size = (size_t)px_tensor_numel(ext_tensor(state));
-  if (size > sizeof bytes) EXT_FAIL_INT(PyExc_RuntimeError, "RNG state is wrong size");
-  EXT_TRY_INT(px_tensor_read(ext_tensor(state), bytes, size));
-  return ext_zero(px_generator_set_state(generator, bytes, size));
+  if (size > LONGEST_STATE) EXT_FAIL_INT(PyExc_RuntimeError, "RNG state is wrong size");
+  uint8_t *bytes = PyMem_Malloc(LONGEST_STATE);
+  if (!bytes) return PyErr_NoMemory(), -1;
+  px_status status = px_tensor_read(ext_tensor(state), bytes, size);
+  if (status == PX_OK) status = px_generator_set_state(generator, bytes, size);
+  PyMem_Free(bytes);
+  return ext_zero(status);
 }
 
 static int random_seed(uint64_t *seed) {

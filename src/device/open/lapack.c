@@ -112,7 +112,7 @@ static bool use_pip(void) {
   static const char *const patterns[] = {"../../../libmkl_rt.so.[23]",
                                          "../scipy.libs/libscipy_openblas*.so*",
                                          "../numpy.libs/libscipy_openblas*.so*"};
-  char path[4096];
+  char path[3072];
   Dl_info self;
   const char *slash = dladdr((void *)&px__lapack_wide, &self) ? strrchr(self.dli_fname, '/') : NULL;
   for (size_t i = 0; slash && i < sizeof patterns / sizeof *patterns; i++) {

@@ -150,12 +150,14 @@ static px_status wait_interruptibly(const px__device *d, int count, const uint64
 px_status px_device_synchronize(int index) {
   px__device *d;
   px__clock clock = {0};
-  uint64_t seqs[PX__DEVICE_STREAMS];
+  PX__INTS(issued);
   PX_TRY(px_device_init());
   PX_TRY(px__launch_batch_flush());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   PX_TRY(px__capture_check_device(d));
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
+  PX_TRY(px__ints_reserve(&issued, count));
+  uint64_t *seqs = (uint64_t *)issued.at;
   for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
   join_clocks(d, count, &clock);
   px_status status = wait_interruptibly(d, count, seqs);

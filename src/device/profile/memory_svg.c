@@ -61,12 +61,17 @@ static int find_corners(corner *out, const int64_t *values, double scale) {
 
 // Adds an edge from left to right, or back.
 static void add_edge(const drawing *d, const int64_t *values, bool back) {
-  corner corners[2 * PX__COLUMNS + 1];
+  corner *corners;
+  if (px__alloc((void **)&corners, (2 * PX__COLUMNS + 1) * sizeof *corners) != PX_OK) {
+    d->to->failed = true;
+    return;
+  }
   int count = find_corners(corners, values, d->scale);
   for (int i = 0; i < count; i++) {
     const corner *c = &corners[back ? count - 1 - i : i];
     px__text_add(d->to, "%s%d %.1f", i || back ? " " : "", c->x, c->y);
   }
+  px__free(corners);
 }
 
 static void add_grid(const drawing *d) {
@@ -152,15 +157,18 @@ static bool has_blocks(const px_memory_trace *past) {
 static px_status add_devices(px__text *body, int *top, const px_memory_trace *devices, int count,
                              int owners) {
   for (int i = 0; i < count; i++) {
-    drawing d = {.to = body, .past = &devices[i]};
-    if (!has_blocks(d.past)) continue;
-    px_status status = px__usage_history_read(&d.read, d.past);
+    drawing *d;
+    if (!has_blocks(&devices[i])) continue;
+    PX_TRY(px__alloc((void **)&d, sizeof *d));
+    d->to = body, d->past = &devices[i];
+    px_status status = px__usage_history_read(&d->read, d->past);
     if (status == PX_OK) {
       px__text_add(body, "<g transform='translate(0 %d)'>\n", *top);
-      *top += add_device(&d, owners);
+      *top += add_device(d, owners);
       px__text_add(body, "</g>\n");
     }
-    px__usage_history_drop(&d.read);
+    px__usage_history_drop(&d->read);
+    px__free(d);
     PX_TRY(status);
   }
   return PX_OK;

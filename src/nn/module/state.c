@@ -117,9 +117,12 @@ static px_status load_checked(px_module *self, load *l, bool strict) {
 px_status px_module_load_state_dict(px_module *self, px_dict *state, bool strict) {
   PX_GIVEN(self);
   PX_GIVEN(state);
-  load l = {.state = state};
-  PX_SCOPED(px_dict) names = NULL;
-  PX_TRY(px_dict_new(&names));
-  l.names = names;
-  return load_checked(self, &l, strict);
+  load *l;
+  PX_TRY(px_alloc((void **)&l, sizeof *l));
+  l->state = state;
+  px_status status = px_dict_new(&l->names);
+  if (status == PX_OK) status = load_checked(self, l, strict);
+  px_release(l->names);
+  px_free(l);
+  return status;
 }

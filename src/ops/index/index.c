@@ -51,6 +51,17 @@ static void select_part(px_operand *o, int64_t *buffer, int imaginary) {
   if (imaginary) o->data = (char *)o->data + px_dtype_size((px_dtype)o->dtype);
 }
 
+// Strides of index tensor i along the loop's dimensions.
+static const int64_t *index_strides(const px__index_loop *p, int i, int64_t *strides) {
+  const px_tensor *t = p->index[i];
+  for (int d = 0; d < p->ndim; d++) {
+    int own = d - (p->ends[i] - t->ndim);
+    bool has = own >= 0 && own < t->ndim && t->sizes[own] != 1;
+    strides[d] = has ? t->strides[own] : 0;
+  }
+  return strides;
+}
+
 // part: 0 (real) or 1 (imaginary) of complex numbers; -1 for whole elements.
 static px_status launch(const px__index_loop *p, const px_tensor *self, const px_tensor *other,
                         const int64_t *other_strides, bool put, px_put_mode how, int part) {
@@ -61,6 +72,8 @@ static px_status launch(const px__index_loop *p, const px_tensor *self, const px
   // Checked here for all indices, so that devices never get NULL memory.
   PX_CHECK(self->numel || device.type != PX_CUDA, PX_INDEX,
            "index is out of bounds for dimension with size 0");
+  PX__INTS(strides);
+  PX_TRY(px__ints_reserve(&strides, (int64_t)p->count * p->ndim));
   px_operand o[PX_MAX_OPERANDS] = {0};
   px_access uses[PX_MAX_OPERANDS];
   px_operand *of_self = &o[put ? 0 : 1], *of_other = &o[put ? 1 : 0];
@@ -74,7 +87,7 @@ static px_status launch(const px__index_loop *p, const px_tensor *self, const px
   uses[put ? 1 : 0] = access_of(other, !put);
   for (int i = 0; i < p->count; i++) {
     px__operand_of(&o[2 + i], p->index[i]);
-    o[2 + i].strides = p->index_strides[i];
+    o[2 + i].strides = index_strides(p, i, strides.at + i * p->ndim);
     uses[2 + i] = access_of(p->index[i], false);
   }
   for (int i = 0; i < 2 + p->count; i++) o[i].sizes = p->sizes, o[i].ndim = p->ndim;
@@ -144,18 +157,9 @@ static px_status add_index(px__index_loop *p, const px_tensor *index, const px_t
   return PX_OK;
 }
 
-// Sets the strides of index tensor i so that its dimensions end before loop dimension `end`.
-static void set_index_strides(px__index_loop *p, int i, int end) {
-  const px_tensor *t = p->index[i];
-  for (int d = 0; d < p->ndim; d++) {
-    int own = d - (end - t->ndim);
-    bool has = own >= 0 && own < t->ndim && t->sizes[own] != 1;
-    p->index_strides[i][d] = has ? t->strides[own] : 0;
-  }
-}
-
 // Validates index tensor i and converts it to memory offsets.
-static px_status offsets_of(px_tensor **out, const px__index_loop *p, int i) {
+__attribute__((noinline)) static px_status offsets_of(px_tensor **out, const px__index_loop *p,
+                                                      int i) {
   const px_tensor *t = p->index[i];
   px_device device = px__tensor_device(t);
   PX_SCOPED(px_tensor) counted = NULL;
@@ -164,7 +168,7 @@ static px_status offsets_of(px_tensor **out, const px__index_loop *p, int i) {
   for (int d = 0; d < t->ndim; d++) one.sizes[d] = t->sizes[d];
   one.index[0] = p->index[i], one.dims[0] = p->dims[i];
   one.dim_sizes[0] = p->dim_sizes[i], one.dim_strides[0] = 1;
-  set_index_strides(&one, 0, one.ndim);
+  one.ends[0] = one.ndim;
   PX_TRY(px_arange(&counted, px_int(0), px_int(p->dim_sizes[i]), px_int(1), PX_INT64, device, false,
                    false));
   PX_TRY(px_mul_scalar(&offsets, counted, px_int(p->dim_strides[i])));
@@ -271,7 +275,7 @@ static px_status add_indices(px__index_loop *p, const px_tensor *self, px_value 
   return check_distinct(p);
 }
 
-static px_status shape_mismatch(const px__index_loop *p) {
+__attribute__((noinline)) static px_status shape_mismatch(const px__index_loop *p) {
   char all[1024] = "";
   size_t used = 0;
   for (int i = 0; i < p->count; i++) {
@@ -306,7 +310,7 @@ static px_status set_layout(px__index_loop *p, const px_tensor *self, int b_ndim
   }
   p->ndim = n;
   if (p->count > PX__MAX_INDICES) PX_TRY(merge_last(p));
-  for (int i = 0; i < p->count; i++) set_index_strides(p, i, first + b_ndim);
+  for (int i = 0; i < p->count; i++) p->ends[i] = first + b_ndim;
   return PX_OK;
 }
 
@@ -343,15 +347,13 @@ px_status px__index_dim(px__index_loop *p, const px_tensor *self, int dim, const
   PX_CHECK(index->ndim <= 1, PX_INDEX, "index_select(): Index is supposed to be a vector");
   PX_TRY(add_index(p, index, self));
   set_dim(p, 0, self, dim);
-  p->ndim = self->ndim;
+  p->ndim = self->ndim, p->ends[0] = dim + 1;
   for (int d = 0; d < p->ndim; d++) {
     p->sizes[d] = d == dim ? index->numel : self->sizes[d];
     p->strides[d] = d == dim ? 0 : self->strides[d];
-    p->index_strides[0][d] = d == dim && index->ndim ? p->index[0]->strides[0] : 0;
   }
   if (self->ndim == 0 && index->numel != 1) {  // a 0-dim tensor counts as one element
     p->ndim = 1, p->sizes[0] = index->numel, p->strides[0] = 0;
-    p->index_strides[0][0] = p->index[0]->strides[0];
   }
   return PX_OK;
 }
@@ -363,11 +365,10 @@ px_status px__index_along(px__index_loop *p, const px_tensor *self, int dim,
   p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_INDEX_RUNTIME;
   PX_TRY(add_index(p, index, self));
   set_dim(p, 0, self, dim);
-  p->ndim = index->ndim;
+  p->ndim = p->ends[0] = index->ndim;
   for (int d = 0; d < p->ndim; d++) {
     p->sizes[d] = index->sizes[d];
     p->strides[d] = d == dim || d >= self->ndim ? 0 : self->strides[d];
-    p->index_strides[0][d] = p->index[0]->strides[d];
   }
   return PX_OK;
 }
@@ -376,11 +377,10 @@ px_status px__index_flat(px__index_loop *p, const px_tensor *self, const px_tens
   p->count = 0, p->wraps = true, p->fault = PX_FAULT_RANGE;
   PX_TRY(add_index(p, index, self));
   p->dims[0] = 0, p->dim_sizes[0] = self->numel, p->dim_strides[0] = 1;
-  p->ndim = index->ndim;
+  p->ndim = p->ends[0] = index->ndim;
   for (int d = 0; d < p->ndim; d++) {
     p->sizes[d] = index->sizes[d];
     p->strides[d] = 0;
-    p->index_strides[0][d] = p->index[0]->strides[d];
   }
   return PX_OK;
 }

@@ -12,7 +12,7 @@ typedef struct px__index_loop {
   int64_t sizes[PX_MAX_DIMS];     // of the loop
   int64_t strides[PX_MAX_DIMS];   // of the indexed tensor; 0 in index dimensions
   px_tensor *index[PX_MAX_DIMS];  // int64, on the device of the indexed tensor; owned
-  int64_t index_strides[PX_MAX_DIMS][PX_MAX_DIMS];
+  int ends[PX_MAX_DIMS];          // loop dimension after the last one of an index tensor
   int64_t dim_sizes[PX_MAX_DIMS], dim_strides[PX_MAX_DIMS], dims[PX_MAX_DIMS];
   bool wraps;  // negative indices count from the end
   px_fault_code fault;
