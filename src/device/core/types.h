@@ -11,7 +11,8 @@
 enum {
   PX__STREAM_POOL = 32,  // streams per device and priority; beyond, released ones are reused first
   PX__PRIORITIES = 8,
-  PX__DEVICE_STREAMS = 1024,
+  PX__DISTINCT_STREAMS = 960,  // streams per device; beyond, held ones are handed out again
+  PX__DEVICE_STREAMS = 1024,   // the rest is for streams of other libraries
   PX__STREAM_LIMIT = PX__DEVICES * PX__DEVICE_STREAMS,
   PX__RING = 8192,     // launch records per device
   PX__INLINE_USES = 4  // uses stored in a block; more are allocated

@@ -2,8 +2,9 @@
 // The streams of a device, and the calling thread's current ones.
 //
 // A device creates up to 32 streams per priority. After that it hands out unheld ones round-robin,
-// and creates new ones only if all are held. Two streams held by a program are thus never the same,
-// and a program asking for thousands gets 32. Streams live until the process ends.
+// and creates new ones only if all are held. A program asking for thousands thus gets 32. Streams
+// held by a program are distinct, up to 960 on a device. Beyond, it hands out held ones
+// round-robin, as PyTorch does beyond 32. Streams live until the process ends.
 #include "device/order/order.h"
 
 #include <stdio.h>
@@ -38,24 +39,26 @@ px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_
   return status;
 }
 
-// Returns the next unheld stream of the priority, after the one handed out last. NULL while there
-// are fewer than 32. Lock held.
-static px_stream *find_unheld(px__device *d, int priority, int *last) {
+// Returns the next stream of the priority, after the one handed out last: an unheld one, or any if
+// the device has too many. NULL while there are fewer than 32. Lock held.
+static px_stream *find_next(px__device *d, int priority, int *last) {
   int count = 0, found = 0;
+  bool shares = d->stream_count > PX__DISTINCT_STREAMS;
   for (int i = 1; i < d->stream_count; i++) {
     const px_stream *s = d->streams[(*last + i - 1) % (d->stream_count - 1) + 1];
     if (s->priority != priority || s->foreign) continue;
     count++;
-    if (!found && px_refs(s) == 1) found = (*last + i - 1) % (d->stream_count - 1) + 1;
+    if (!found && (shares || px_refs(s) == 1)) found = (*last + i - 1) % (d->stream_count - 1) + 1;
   }
-  if (count < PX__STREAM_POOL || !found) return NULL;
+  if ((count < PX__STREAM_POOL && !shares) || !found) return NULL;
   *last = found;
   return d->streams[found];
 }
 
 static px_status check_limit(const px__device *d) {
   PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
-           "the program holds %d streams of cuda:%d, the maximum", d->stream_count, d->index);
+           "cuda:%d has %d streams of this and of other libraries, the maximum", d->index,
+           d->stream_count);
   return PX_OK;
 }
 static void append(px__device *d, px_stream *stream) {
@@ -67,7 +70,7 @@ static int64_t new_id(void) { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RE
 px_status px__stream_acquire(px_stream **out, px__device *d, int priority) {
   int level = px__rt.lowest_priority - priority;
   int *last = &d->last_acquired[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
-  px_stream *stream = find_unheld(d, priority, last);
+  px_stream *stream = find_next(d, priority, last);
   if (!stream) {
     PX_TRY(check_limit(d));
     PX_TRY(px__stream_create(&stream, d, priority, new_id()));

@@ -253,15 +253,22 @@ PX_TEST(an_ending_thread_releases_its_stream) {
   px_release(stream);
 }
 
-PX_TEST(the_number_of_streams_is_limited) {
+PX_TEST(held_streams_are_shared_beyond_960) {
+  enum { COUNT = 2000 };
   simulate_plainly(1);
-  static px_stream *streams[1024];
-  int count = 0;
-  while (px_stream_new(&streams[count], px_cuda(0), 0) == PX_OK) CHECK(++count < 1024);
-  CHECK(strstr(px_error_last()->message, "the program holds 1024 streams of cuda:0"));
-  for (int i = 0; i < count; i++) px_release(streams[i]);
-  OK(px_stream_new(&streams[0], px_cuda(0), 0));
-  px_release(streams[0]);
+  static px_stream *streams[COUNT];
+  for (int i = 0; i < COUNT; i++) OK(px_stream_new(&streams[i], px_cuda(0), 0));
+  for (int i = 1; i < PX__DISTINCT_STREAMS; i++) CHECK(streams[i] != streams[i - 1]);
+  px__device *d;
+  OK(px__device_get(&d, 0));
+  CHECK_EQ(d->stream_count, PX__DISTINCT_STREAMS + 1);
+  CHECK(streams[PX__DISTINCT_STREAMS] != streams[PX__DISTINCT_STREAMS + 1]);
+  CHECK(streams[2 * PX__DISTINCT_STREAMS] == streams[PX__DISTINCT_STREAMS]);
+  px_stream *urgent;
+  OK(px_stream_new(&urgent, px_cuda(0), -1));
+  CHECK(px_stream_priority(urgent) == -1);
+  px_release(urgent);
+  for (int i = 0; i < COUNT; i++) px_release(streams[i]);
 }
 
 PX_TEST(priorities_clamp) {
