@@ -99,9 +99,9 @@ PX_API void *px_node_user(const px_node *self);
 PX_CALL px_node_set_user(px_node *self, void *note, void (*release)(void *note));
 
 // For garbage collectors of embedding languages. px_tensor_is_sole is true if self has only
-// `owners` references and self is the only owner of the node that made it. px_tensor_context_at
-// returns the i-th context that would be released with self: of a hook (`hook` is its id) or of a
-// user function (`hook` is 0); false past the end.
+// `owners` references and self is the only owner of the node that made it. px_tensor_context_next
+// returns the next context that would be released with self: of a hook (`hook` is its id) or of a
+// user function (`hook` is 0); false past the end. *position is 0 before the first one.
 typedef struct px_context {
   void *context;
   void (*release)(void *context);
@@ -110,7 +110,7 @@ typedef struct px_context {
 // Returns the context of the user function run by a node; false for other nodes.
 PX_API bool px_node_context(const px_node *node, px_context *out);
 PX_API bool px_tensor_is_sole(const px_tensor *self, int32_t owners);
-PX_API bool px_tensor_context_at(const px_tensor *self, int i, px_context *out);
+PX_API bool px_tensor_context_next(const px_tensor *self, int *position, px_context *out);
 
 // Computes the gradients of `outputs` and adds them to .grad of the leaves. `gradients` are the
 // initial gradients, shaped like `outputs`. NULL, or a NULL element, means 1 for an output of one

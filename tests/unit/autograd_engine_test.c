@@ -500,19 +500,19 @@ PX_TEST(hook_contexts_are_visible_only_for_a_sole_owner) {
   px_context found;
   PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL;
   CHECK(px_tensor_is_sole(x, 1) && !px_tensor_is_sole(x, 2));
-  CHECK(!px_tensor_context_at(x, 0, &found));
+  CHECK(!px_tensor_context_next(x, &(int){0}, &found));
   OK(px_tensor_add_hook(&on_leaf, x, triple, &calls, ended));
-  CHECK(px_tensor_context_at(x, 0, &found));
+  CHECK(px_tensor_context_next(x, &(int){0}, &found));
   CHECK(found.context == &calls && found.release == ended && found.hook == on_leaf);
-  CHECK(!px_tensor_context_at(x, 1, &found));
+  CHECK(!px_tensor_context_next(x, &(int){2}, &found));
   OK(px_mul_scalar(&y, x, px_float(1)));
   CHECK(!px_tensor_is_sole(x, 1));  // the graph holds it
   OK(px_tensor_add_hook(&on_result, y, triple, &calls, NULL));
-  CHECK(px_tensor_is_sole(y, 1) && px_tensor_context_at(y, 0, &found));
+  CHECK(px_tensor_is_sole(y, 1) && px_tensor_context_next(y, &(int){0}, &found));
   OK(px_mul_scalar(&z, y, px_float(1)));
   CHECK(!px_tensor_is_sole(y, 1));
   OK(px_mul_scalar_(y, px_float(2)));  // the hook stays with the node used by z
-  CHECK(px_tensor_is_sole(y, 1) && !px_tensor_context_at(y, 0, &found));
+  CHECK(px_tensor_is_sole(y, 1) && !px_tensor_context_next(y, &(int){0}, &found));
 }
 
 PX_TEST(a_hook_requires_requires_grad) {

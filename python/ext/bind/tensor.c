@@ -139,7 +139,7 @@ static int tensor_traverse(PyObject *object, visitproc visit, void *arg) {
   if (!is_sole(self, arg)) return 0;
   Py_VISIT(self->dict);
   px_context context;
-  for (int i = 0; self->tensor && px_tensor_context_at(self->tensor, i, &context); i++)
+  for (int i = 0; self->tensor && px_tensor_context_next(self->tensor, &i, &context);)
     if (context.release == ext_release) Py_VISIT((PyObject *)context.context);
   return 0;
 }
@@ -148,11 +148,14 @@ static int tensor_clear(PyObject *object) {
   if (self->sole <= 0) return 0;
   Py_CLEAR(self->dict);
   px_context context;
-  for (int i = 0; self->tensor && px_tensor_context_at(self->tensor, i, &context);)
-    if (context.release == ext_release && context.hook)
+  for (bool removed = self->tensor; removed;) {  // a removal may move later hooks forward
+    removed = false;
+    for (int i = 0; px_tensor_context_next(self->tensor, &i, &context);) {
+      if (context.release != ext_release || !context.hook) continue;
       px_tensor_remove_hook(self->tensor, context.hook);
-    else
-      i++;
+      removed = true;
+    }
+  }
   return 0;
 }
 

@@ -53,6 +53,7 @@ struct px_hook {
   int32_t nr;  // result index of the node
   int32_t users;
   struct px__gradient_hooks *lists[2];  // the lists containing it
+  int at[2];                            // its positions in them
   bool removed;
   px_grad_hook on_grad;  // exactly one callback is set
   px_status (*on_accumulated)(px_tensor *self, void *context);
@@ -63,8 +64,12 @@ struct px_hook {
   void (*release)(void *context);
 };
 typedef struct px__gradient_hooks {
-  int count, capacity;
-  px_hook **items;  // owned
+  int count, capacity,
+      gaps;  // count includes gaps: removed hooks, until half of the items are gaps
+  struct px__hook_item {
+    px_hook *hook;  // owned; NULL: a gap
+    int64_t id;
+  } * items;
 } px__gradient_hooks;
 // Retained gradient of a non-leaf, shared by its gradient state and a hook of its node. When the
 // tensor is destroyed the box is closed, and the hook stores nothing more.
@@ -228,8 +233,9 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
 // ---- hooks.c
 uint64_t px__node_next(void);  // sequence number of the next node
 void px__hooks_clear(px__gradient_hooks *hooks);
-// Returns the i-th hook owned only by the lists of self and of `node`, the node that produced it.
-bool px__hooks_at(const px__grad_state *self, const px_node *node, int i, px_context *out);
+// Returns the next hook owned only by the lists of self and of `node`, the node that produced it.
+bool px__hooks_next(const px__grad_state *self, const px_node *node, int *position,
+                    px_context *out);
 // Called when the tensor is destroyed: releases the retained gradient and stores no other.
 void px__box_close(px__box *box);
 static inline bool px__has_hooks(const px_node *node) {

@@ -41,18 +41,28 @@ static void leave_slot(px_hook **slot) {
 }
 #define USED __attribute__((cleanup(leave_slot))) px_hook
 
-// Returns the hook's slot for a list; NULL finds a free slot. Caller holds the lock.
-static px__gradient_hooks **list_slot(px_hook *hook, const px__gradient_hooks *list) {
-  return hook->lists[0] == list ? &hook->lists[0] : &hook->lists[1];
+// Returns the hook's index of a list; NULL finds a free one. Caller holds the lock.
+static int list_index(const px_hook *hook, const px__gradient_hooks *list) {
+  return hook->lists[0] == list ? 0 : 1;
+}
+static void place(px_hook *hook, px__gradient_hooks *list, int at) {
+  int index = list_index(hook, NULL);
+  hook->lists[index] = list;
+  hook->at[index] = at;
+}
+static void displace(px_hook *hook, const px__gradient_hooks *list) {
+  hook->lists[list_index(hook, list)] = NULL;
 }
 
 void px__hooks_clear(px__gradient_hooks *hooks) {
   lock();
   px__gradient_hooks all = *hooks;
   *hooks = (px__gradient_hooks){0};
-  for (int i = 0; i < all.count; i++) *list_slot(all.items[i], hooks) = NULL;
+  for (int i = 0; i < all.count; i++)
+    if (all.items[i].hook) displace(all.items[i].hook, hooks);
   unlock();
-  for (int i = 0; i < all.count; i++) leave(all.items[i]);
+  for (int i = 0; i < all.count; i++)
+    if (all.items[i].hook) leave(all.items[i].hook);
   px_free(all.items);
 }
 
@@ -64,7 +74,7 @@ static void set_count(px__gradient_hooks *hooks, int count) {
 static px_status grow(px__gradient_hooks *hooks) {
   if (hooks->count < hooks->capacity) return PX_OK;
   int capacity = hooks->capacity ? hooks->capacity * 2 : 4;
-  PX_TRY(px_realloc((void **)&hooks->items, (size_t)capacity * sizeof(px_hook *)));
+  PX_TRY(px_realloc((void **)&hooks->items, (size_t)capacity * sizeof *hooks->items));
   hooks->capacity = capacity;
   return PX_OK;
 }
@@ -73,26 +83,35 @@ static px_status append(px__gradient_hooks *hooks, px_hook *hook) {
   lock();
   px_status status = grow(hooks);
   if (status == PX_OK) {
-    hooks->items[hooks->count] = px_retain(hook);
+    place(hook, hooks, hooks->count);
+    hooks->items[hooks->count] = (struct px__hook_item){px_retain(hook), hook->id};
     set_count(hooks, hooks->count + 1);
-    *list_slot(hook, NULL) = hooks;
     hook->users++;
   }
   unlock();
   return status;
 }
 
+static void close_gaps(px__gradient_hooks *hooks) {
+  int count = 0;
+  for (int i = 0; i < hooks->count; i++) {
+    px_hook *hook = hooks->items[i].hook;
+    if (!hook) continue;
+    hook->at[list_index(hook, hooks)] = count;
+    hooks->items[count++] = hooks->items[i];
+  }
+  set_count(hooks, count);
+  hooks->gaps = 0;
+}
+
 // Removes the hook from a list. True if it was there; the caller gets the list's reference. Caller
 // holds the lock.
 static bool remove_from(px__gradient_hooks *hooks, px_hook *hook) {
-  for (int i = 0; hooks && i < hooks->count; i++) {
-    if (hooks->items[i] != hook) continue;
-    set_count(hooks, hooks->count - 1);
-    memmove(hooks->items + i, hooks->items + i + 1, (size_t)(hooks->count - i) * sizeof(px_hook *));
-    *list_slot(hook, hooks) = NULL;
-    return true;
-  }
-  return false;
+  if (!hooks) return false;
+  hooks->items[hook->at[list_index(hook, hooks)]].hook = NULL;
+  displace(hook, hooks);
+  if (2 * ++hooks->gaps > hooks->count) close_gaps(hooks);
+  return true;
 }
 
 static px__gradient_hooks *hooks_of(const px_node *node) {
@@ -200,8 +219,8 @@ void *px_node_user(const px_node *self) {
   lock();
   const px__gradient_hooks *hooks = hooks_of(self);
   for (int i = 0; hooks && i < hooks->count && !note; i++) {
-    const px_hook *hook = hooks->items[i];
-    if (!hook->on_grad && !hook->on_node && !hook->box) note = hook->context;
+    const px_hook *hook = hooks->items[i].hook;
+    if (hook && !hook->on_grad && !hook->on_node && !hook->box) note = hook->context;
   }
   unlock();
   return note;
@@ -218,9 +237,20 @@ px_status px_node_set_user(px_node *self, void *note, void (*release)(void *note
   return PX_OK;
 }
 
+// Hooks of a gradient state are sorted by id.
 static px_hook *find(const px__gradient_hooks *hooks, int64_t id) {
+  int low = 0, high = hooks->count;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (hooks->items[middle].id == id) return hooks->items[middle].hook;
+    if (hooks->items[middle].id < id)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  // Threads adding hooks at the same time may have added them in another order than their ids.
   for (int i = 0; i < hooks->count; i++)
-    if (hooks->items[i]->id == id) return hooks->items[i];
+    if (hooks->items[i].id == id) return hooks->items[i].hook;
   return NULL;
 }
 
@@ -257,17 +287,17 @@ static bool is_own(const px_hook *hook, const px__grad_state *state, const px_no
   return true;
 }
 
-bool px__hooks_at(const px__grad_state *state, const px_node *node, int i, px_context *out) {
-  const px__gradient_hooks *lists[] = {&state->hooks, &state->accumulated};
+bool px__hooks_next(const px__grad_state *state, const px_node *node, int *position,
+                    px_context *out) {
+  const px__gradient_hooks *first = &state->hooks, *second = &state->accumulated;
   bool found = false;
   lock();
-  for (int k = 0; k < 2 && !found; k++) {
-    for (int at = 0; at < lists[k]->count && !found; at++) {
-      const px_hook *hook = lists[k]->items[at];
-      if (!hook->context || !is_own(hook, state, node) || i-- > 0) continue;
-      *out = (px_context){hook->context, hook->release, hook->id};
-      found = true;
-    }
+  for (; !found && *position < first->count + second->count; ++*position) {
+    int at = *position < first->count ? *position : *position - first->count;
+    const px_hook *hook = (*position < first->count ? first : second)->items[at].hook;
+    if (!hook || !hook->context || !is_own(hook, state, node)) continue;
+    *out = (px_context){hook->context, hook->release, hook->id};
+    found = true;
   }
   unlock();
   return found;
@@ -315,7 +345,7 @@ px_status px__hooks_move_retained(px_tensor *t, px_node *from, px_node *to, int 
   USED *hook = NULL;
   lock();
   for (int i = 0; i < hooks->count && !hook; i++)
-    if (hooks->items[i]->box == box) hook = hooks->items[i];
+    if (hooks->items[i].hook && hooks->items[i].hook->box == box) hook = hooks->items[i].hook;
   if (hook) remove_from(hooks, hook);
   unlock();
   return hook ? append_box(to, box, nr) : PX_OK;
@@ -378,25 +408,26 @@ void px__box_close(px__box *box) {
   px_release(last);
 }
 
-// Returns the i-th hook with an added user, or NULL past the end. Hooks may be added or removed
+// Returns the next hook with an added user, or NULL past the end. Hooks may be added or removed
 // concurrently, or by the hook itself.
-static px_hook *use(px__gradient_hooks *hooks, int i) {
+static px_hook *use_next(px__gradient_hooks *hooks, int *position) {
+  px_hook *hook = NULL;
   lock();
-  px_hook *hook = i < hooks->count ? px_retain(hooks->items[i]) : NULL;
-  if (hook) hook->users++;
+  while (!hook && *position < hooks->count) hook = hooks->items[(*position)++].hook;
+  if (hook) px_retain(hook), hook->users++;
   unlock();
   return hook;
 }
 
 static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grads) {
-  for (int i = 0;; i++) {
-    USED *hook = use(hooks, i);
+  for (int i = 0;;) {
+    USED *hook = use_next(hooks, &i);
     if (!hook) break;
     px_tensor **grad = &grads[leaf ? 0 : hook->nr];
     if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
   }
-  for (int i = 0;; i++) {  // retained gradients are stored after all other hooks ran
-    USED *hook = use(hooks, i);
+  for (int i = 0;;) {  // retained gradients are stored after all other hooks ran
+    USED *hook = use_next(hooks, &i);
     if (!hook) return PX_OK;
     if (hook->box && grads[hook->nr]) PX_TRY(keep(hook->box, grads[hook->nr]));
   }
@@ -416,8 +447,8 @@ px_status px__hooks_run(px_node *node, px_tensor **grads) {
 
 px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *grads) {
   px__gradient_hooks *hooks = hooks_of(node);
-  for (int i = 0; hooks; i++) {
-    USED *hook = use(hooks, i);
+  for (int i = 0; hooks;) {
+    USED *hook = use_next(hooks, &i);
     if (!hook) return PX_OK;
     if (is_removed(hook) || !hook->on_node || hook->after != after) continue;
     PX_TRY(hook->on_node(after ? grads->out : grads->in, after ? grads->out_count : grads->in_count,
@@ -428,8 +459,8 @@ px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *gr
 
 px_status px__hooks_run_accumulated(px_tensor *leaf) {
   px__grad_state *state = px__grad_state_of(leaf);
-  for (int i = 0;; i++) {
-    USED *hook = use(&state->accumulated, i);
+  for (int i = 0;;) {
+    USED *hook = use_next(&state->accumulated, &i);
     if (!hook) return PX_OK;
     if (!is_removed(hook)) PX_TRY(hook->on_accumulated(leaf, hook->context));
   }

@@ -203,13 +203,19 @@ bool px_tensor_is_sole(const px_tensor *self, int32_t owners) {
   return px_refs(self) == owners && !(node && px_refs(node) > 2);
 }
 
-bool px_tensor_context_at(const px_tensor *self, int i, px_context *out) {
+bool px_tensor_context_next(const px_tensor *self, int *position, px_context *out) {
   px__grad_state *state = px__grad_state_of(self);
   int32_t nr;
   PX_SCOPED(px_node) node = px__node_of(state, &nr);
   if (!state) return false;
-  if (node && px_node_context(node, out) && i-- == 0) return true;
-  return px__hooks_at(state, node, i, out);
+  if (*position == 0) {  // the node comes first
+    *position = 1;
+    if (node && px_node_context(node, out)) return true;
+  }
+  int at = *position - 1;
+  bool found = px__hooks_next(state, node, &at, out);
+  *position = at + 1;
+  return found;
 }
 
 int px_tensor_output_nr(const px_tensor *self) {
