@@ -127,8 +127,10 @@ class Optimizer(_C._Optimizer):
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
+        self._added = set()  # ids of parameters; until all groups have been added
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
+        del self._added
 
     def _wrap_step(self):
         step = type(self).step
@@ -178,11 +180,17 @@ class Optimizer(_C._Optimizer):
             group["param_names"] = [name for name, _ in params]
             group["params"] = params = [parameter for _, parameter in params]
         recorded = bool(self.defaults.get("differentiable"))
-        if _C._optimizer_params(params, self.param_groups, recorded):
+        added = getattr(self, "_added", None)
+        if _C._optimizer_params(params, self.param_groups if added is None else [], recorded):
             warnings.warn("optimizer contains a parameter group with duplicate parameters; in "
                           "future, this will cause an error; see "
                           "github.com/pytorch/pytorch/issues/40967 for more information",
                           stacklevel=3)
+        if added is not None:
+            ids = set(map(id, params))
+            if not added.isdisjoint(ids):
+                raise ValueError("some parameters appear in more than one parameter group")
+            added |= ids
         has_own = len(param_group) > 1  # the defaults are already checked
         param_group.update(group)
         if has_own:
