@@ -194,9 +194,14 @@ typedef struct px_module_entry {
   px_module *module;  // borrowed; may be NULL
 } px_module_entry;
 // Return the i-th entry of the given sorts, in order of registration, or an entry by name; false if
-// there is none. Entries of children are not included.
+// there is none. Entries of children are not included. px_module_entry_at takes time in proportion
+// to i if the module also has entries of other sorts, or if entries have been removed.
 PX_API bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out);
 PX_API bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out);
+// Returns the next entry of the given sorts, in constant time. *position is 0 before the first one.
+//   for (int at = 0; px_module_entry_next(module, PX_ENTRY_MODULE, &at, &entry);) ...
+PX_API bool px_module_entry_next(const px_module *self, int sorts, int *position,
+                                 px_module_entry *out);
 // Replaces the entry of the same name, of any sort, without the checks of the register functions.
 // The module retains the new entry.
 PX_CALL px_module_put(px_module *self, const px_module_entry *entry);

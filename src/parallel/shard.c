@@ -577,8 +577,8 @@ static px_status put_tensor(px_module *layer, const px_module_entry *entry, px_t
 static px_status register_wholes(px_module *layer, px_tensor **parts, px_tensor **wholes,
                                  int count) {
   px_module_entry entry;
-  for (int i = 0; i < count; i++) {
-    if (!px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry) || !entry.tensor) continue;
+  for (int at = 0, i = 0; px_module_entry_next(layer, PX_ENTRY_PARAMETER, &at, &entry); i++) {
+    if (i >= count || !entry.tensor) continue;
     PX_TRY(px_shard_placeholder(&wholes[i], entry.tensor));
     if (wholes[i] == entry.tensor) continue;
     parts[i] = px_retain(entry.tensor);
@@ -591,8 +591,8 @@ static px_status register_wholes(px_module *layer, px_tensor **parts, px_tensor 
 static px_status restore_parts(px_module *layer, px_tensor *const *parts, px_tensor *const *wholes,
                                int count, bool take) {
   px_module_entry entry;
-  for (int i = 0; i < count; i++) {
-    if (!parts[i] || !px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry)) continue;
+  for (int at = 0, i = 0; px_module_entry_next(layer, PX_ENTRY_PARAMETER, &at, &entry); i++) {
+    if (i >= count || !parts[i]) continue;
     PX_TRY(put_tensor(layer, &entry, parts[i]));
     if (take) PX_TRY(px_shard_take_rows(parts[i], wholes[i]));
   }
@@ -604,7 +604,7 @@ px_status px_shards_reset(px_module *layer) {
   px_tensor **parts;
   px_module_entry entry;
   int count = 0;
-  while (px_module_entry_at(layer, PX_ENTRY_PARAMETER, count, &entry)) count++;
+  for (int at = 0; px_module_entry_next(layer, PX_ENTRY_PARAMETER, &at, &entry);) count++;
   PX_TRY(px_alloc((void **)&parts, 2 * (size_t)(count + 1) * sizeof *parts));
   px_tensor **wholes = parts + count;
   px_status status = register_wholes(layer, parts, wholes, count);

@@ -591,19 +591,19 @@ static px_status keep_tensor(px_tensor **out, px_tensor *tensor, px_entry_sort s
   return PX_OK;
 }
 
-PX_TEST(too_deep_nesting_is_an_error_and_released_safely) {
+PX_TEST(calls_nested_too_deeply_fail_and_walks_have_no_limit) {
   PX_SCOPED(px_module) net = nested_sequential(100000);
   PX_SCOPED(px_module) shallow = nested_sequential(500);
   PX_SCOPED(px_tensor) x = ROW(1);
   px_tensor *y = NULL;
   px_module *copy;
-  px_dict *state;
+  PX_SCOPED(px_dict) state = NULL;
   char *text;
   const char *says = "Sequential: modules are nested deeper than 1000";
   FAILS(px_module_call(&y, net, x), PX_RECURSION, says);
   FAILS(px_module_text(&text, net), PX_RECURSION, says);
-  FAILS(px_module_state_dict(&state, net, ""), PX_RECURSION, says);
-  FAILS(px_module_to(net, PX_FLOAT64, px_cpu(), false), PX_RECURSION, says);
+  OK(px_module_state_dict(&state, net, ""));
+  OK(px_module_to(net, PX_FLOAT64, px_cpu(), false));
   FAILS(px_module_copy(&copy, net, keep_tensor, NULL), PX_RECURSION, says);
   OK(px_module_call(&y, shallow, x));
   px_release(y);

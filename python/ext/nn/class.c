@@ -139,26 +139,28 @@ unsigned ext_module_refresh_custom(PyObject *self) {
   return object->class->patched | object->patched;
 }
 
-static int any_descendant(PyObject *self, unsigned bits, PyObject *seen) {
-  if (ext_module_custom(self) & bits) return 1;
-  EXT_OWNED *address = PyLong_FromVoidPtr(self);
-  int known = address ? PySet_Contains(seen, address) : -1;
-  if (known) return known < 0 ? -1 : 0;
-  if (PySet_Add(seen, address) < 0 || Py_EnterRecursiveCall(" in a walk over modules")) return -1;
-  PyObject *name, *child;
-  Py_ssize_t at = 0;
-  int found = 0;
-  while (!found && PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child))
-    if (child != Py_None) found = any_descendant(child, bits, seen);
-  Py_LeaveRecursiveCall();
-  return found;
-}
-
 int ext_module_any_custom(PyObject *self, unsigned bits) {
   if (!PyDict_GET_SIZE(((ext_module_object *)self)->children))
     return (ext_module_custom(self) & bits) != 0;
   EXT_OWNED *seen = PySet_New(NULL);
-  return seen ? any_descendant(self, bits, seen) : -1;
+  EXT_OWNED *left = seen ? PyList_New(0) : NULL;
+  if (!left || PyList_Append(left, self) < 0) return -1;
+  for (Py_ssize_t count; (count = PyList_GET_SIZE(left));) {
+    EXT_OWNED *module = Py_NewRef(PyList_GET_ITEM(left, count - 1));
+    if (PyList_SetSlice(left, count - 1, count, NULL) < 0) return -1;
+    if (ext_module_custom(module) & bits) return 1;
+    PyObject *name, *child;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(((ext_module_object *)module)->children, &at, &name, &child)) {
+      if (child == Py_None) continue;
+      EXT_OWNED *address = PyLong_FromVoidPtr(child);
+      int known = address ? PySet_Contains(seen, address) : -1;
+      if (known == 0 && (PySet_Add(seen, address) < 0 || PyList_Append(left, child) < 0))
+        known = -1;
+      if (known < 0) return -1;
+    }
+  }
+  return 0;
 }
 
 // ---- methods in Python

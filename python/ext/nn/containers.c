@@ -21,8 +21,11 @@ static PyObject *name_at(PyObject *self, PyObject *index) {
   int64_t i, n = length(self);
   if (ext_to_int(index, &i) < 0) return NULL;
   if (i < -n || i >= n) EXT_FAIL(PyExc_IndexError, "index %lld is out of range", (long long)i);
-  EXT_OWNED *names = PyDict_Keys(children_of(self));
-  return names ? Py_NewRef(PyList_GET_ITEM(names, i < 0 ? i + n : i)) : NULL;
+  px_module_entry entry;
+  bool found =
+      px_module_entry_at(ext_module(self), PX_ENTRY_MODULE, (int)(i < 0 ? i + n : i), &entry);
+  if (!found) EXT_FAIL(PyExc_IndexError, "index %lld is out of range", (long long)i);
+  return PyUnicode_FromString(entry.name);
 }
 
 static PyObject *slice_of(PyObject *self, PyObject *slice) {

@@ -277,22 +277,75 @@ EXT_METHOD(module, set_submodule, "(target: str, module: Module, strict: bool = 
   return ext_none_unless(PyObject_SetAttr(parent, name, module) < 0);
 }
 
-// Overridden children() or apply() are called.
-static int apply(PyObject *self, PyObject *fn) {
+// A traversal without recursion: modules with their children and the number of children visited.
+typedef struct level {
+  PyObject *module, *children;
+  Py_ssize_t next;
+} level;
+typedef struct levels {
+  level *at;
+  Py_ssize_t count, capacity;
+} levels;
+static void levels_end(levels *all) {
+  for (Py_ssize_t i = 0; i < all->count; i++) {
+    Py_DECREF(all->at[i].module);
+    Py_DECREF(all->at[i].children);
+  }
+  PyMem_Free(all->at);
+}
+#define LEVELS __attribute__((cleanup(levels_end))) levels
+// Adds a module with its list of children, which is NULL after an exception.
+static int push(levels *all, PyObject *module, PyObject *children_take) {
+  if (!children_take) return -1;
+  if (all->count == all->capacity) {
+    Py_ssize_t capacity = all->capacity ? 2 * all->capacity : 8;
+    level *larger = PyMem_Realloc(all->at, (size_t)capacity * sizeof *larger);
+    if (!larger) return Py_DECREF(children_take), PyErr_NoMemory(), -1;
+    all->at = larger, all->capacity = capacity;
+  }
+  for (Py_ssize_t i = 0; i < all->count && all->count % 1024 == 0; i++)
+    if (all->at[i].module == module) {
+      Py_DECREF(children_take);
+      EXT_FAIL_INT(PyExc_RecursionError, "%s contains itself", ext_type_name(module));
+    }
+  all->at[all->count++] = (level){Py_NewRef(module), children_take, 0};
+  return 0;
+}
+// The next child, borrowed; NULL if there is none.
+static PyObject *next_child(level *of) {
+  return of->next < PyList_GET_SIZE(of->children) ? PyList_GET_ITEM(of->children, of->next++)
+                                                  : NULL;
+}
+static void pop(levels *all) {
+  level last = all->at[--all->count];
+  Py_DECREF(last.module);
+  Py_DECREF(last.children);
+}
+
+// Overridden children() are called.
+static PyObject *children_of(PyObject *self) {
   bool asked = ext_module_custom(self) & (EXT_CUSTOM_VISIT | EXT_CUSTOM_NAMED_CHILDREN);
   EXT_OWNED *children = asked ? PyObject_CallMethod(self, "children", NULL) : NULL;
-  EXT_OWNED *list = children ? PySequence_List(children) : asked ? NULL : child_list(self, false);
-  if (!list || Py_EnterRecursiveCall(" in apply()")) return -1;
-  int status = 0;
-  for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(list); i++) {
-    PyObject *child = PyList_GET_ITEM(list, i);
-    bool own = ext_is_module(child) && !(ext_module_custom(child) & EXT_CUSTOM_VISIT);
-    EXT_OWNED *done = own ? NULL : PyObject_CallMethod(child, "apply", "O", fn);
-    status = own ? apply(child, fn) : done ? 0 : -1;
+  return children ? PySequence_List(children) : asked ? NULL : child_list(self, false);
+}
+// Overridden apply() methods of children are called.
+static int apply(PyObject *self, PyObject *fn) {
+  LEVELS all = {NULL};
+  int status = push(&all, self, children_of(self));
+  while (status == 0 && all.count) {
+    PyObject *child = next_child(&all.at[all.count - 1]);
+    if (!child) {
+      EXT_OWNED *result = PyObject_CallOneArg(fn, all.at[all.count - 1].module);
+      status = result ? 0 : -1;
+      pop(&all);
+    } else if (ext_is_module(child) && !(ext_module_custom(child) & EXT_CUSTOM_VISIT)) {
+      status = push(&all, child, children_of(child));
+    } else {
+      EXT_OWNED *done = PyObject_CallMethod(child, "apply", "O", fn);
+      status = done ? 0 : -1;
+    }
   }
-  Py_LeaveRecursiveCall();
-  EXT_OWNED *result = status == 0 ? PyObject_CallOneArg(fn, self) : NULL;
-  return result ? 0 : -1;
+  return status;
 }
 EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
            "Applies fn recursively to every submodule as well as self.") {
@@ -304,17 +357,21 @@ EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
 
 // Overridden train() methods of children are called.
 static int set_mode(PyObject *self, PyObject *mode) {
-  EXT_OWNED *children = PyDict_Values(((ext_module_object *)self)->children);
-  if (!children || Py_EnterRecursiveCall(" in train()")) return -1;
+  LEVELS all = {NULL};
+  int status = push(&all, self, PyDict_Values(((ext_module_object *)self)->children));
   px_module_set_training(ext_module(self), mode == Py_True);
-  int status = 0;
-  for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(children); i++) {
-    PyObject *child = PyList_GET_ITEM(children, i);
-    bool asked = child != Py_None && ext_module_custom(child) & EXT_CUSTOM_TRAIN;
-    EXT_OWNED *done = asked ? PyObject_CallMethod(child, "train", "O", mode) : NULL;
-    if (child != Py_None) status = !asked ? set_mode(child, mode) : done ? 0 : -1;
+  while (status == 0 && all.count) {
+    PyObject *child = next_child(&all.at[all.count - 1]);
+    if (!child) {
+      pop(&all);
+    } else if (child != Py_None && ext_module_custom(child) & EXT_CUSTOM_TRAIN) {
+      EXT_OWNED *done = PyObject_CallMethod(child, "train", "O", mode);
+      status = done ? 0 : -1;
+    } else if (child != Py_None) {
+      px_module_set_training(ext_module(child), mode == Py_True);
+      status = push(&all, child, PyDict_Values(((ext_module_object *)child)->children));
+    }
   }
-  Py_LeaveRecursiveCall();
   return status;
 }
 
@@ -543,8 +600,8 @@ EXT_METHOD0(module, __dir__, "list[str]",
   EXT_OWNED *names = PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__dir__", "O", self);
   px_module_entry entry;
   int all = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE;
-  for (int i = 0; names && ext_module(self) && px_module_entry_at(ext_module(self), all, i, &entry);
-       i++) {
+  for (int i = 0;
+       names && ext_module(self) && px_module_entry_next(ext_module(self), all, &i, &entry);) {
     EXT_OWNED *name = ext_str(entry.name);
     if (!name || PyList_Append(names, name) < 0) return NULL;
   }

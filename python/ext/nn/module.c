@@ -181,7 +181,7 @@ static int reset_overridden(PyObject *self) {
 // Creates objects for children created by the core.
 static int wrap_children(PyObject *self) {
   px_module_entry entry;
-  for (int i = 0; px_module_entry_at(ext_module(self), PX_ENTRY_MODULE, i, &entry); i++) {
+  for (int i = 0; px_module_entry_next(ext_module(self), PX_ENTRY_MODULE, &i, &entry);) {
     EXT_OWNED *child = ext_module_wrap(entry.module);
     if (!child ||
         PyDict_SetItemString(((ext_module_object *)self)->children, entry.name, child) < 0)
@@ -212,16 +212,20 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   enum { LIMIT = 16 };
   PyObject *given[LIMIT] = {NULL};
   px_value values[LIMIT];
-  ext_ints rooms[LIMIT];
   for (int i = 0; i < LIMIT; i++) values[i] = PX_NONE();
   if (bind(kind, args, kwargs, given) < 0 || check_typed(kind, given) < 0) return -1;
   int function = find_callable(kind, given, values);
-  for (int i = 0; i < kind->param_count; i++)
-    if ((i != function || values[i].category != 'n') &&
-        argument_value(kind, i, given[i], &values[i], &rooms[i]) < 0)
-      return -1;
-  px_module *module;
-  EXT_TRY_INT(px_module_new(&module, kind, values, NULL));
+  px_module *module = NULL;
+  ext_ints *lists = PyMem_New(ext_ints, LIMIT);
+  bool done = lists != NULL;
+  for (int i = 0; done && i < kind->param_count; i++)
+    done = (i == function && values[i].category == 'n') ||
+           argument_value(kind, i, given[i], &values[i], &lists[i]) == 0;
+  px_status status = done ? px_module_new(&module, kind, values, NULL) : PX_OK;
+  PyMem_Free(lists);
+  if (!lists) PyErr_NoMemory();
+  if (!done) return -1;
+  EXT_TRY_INT(status);
   adopt(self, module);
   if (wrap_children(self) < 0) return -1;
   if (function >= 0 && set_callable(self, kind, function, given[function]) < 0) return -1;
@@ -293,95 +297,17 @@ static int layer_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   return init_children(self, args, kwargs);
 }
 
-// ---- tensor objects kept alive
-
-static void drop_tensors(int count, ext_tensor_object **tensors_take) {
-  for (int i = 0; i < count; i++) {
-    tensors_take[i]->kept--;
-    Py_DECREF(tensors_take[i]);
-  }
-  PyMem_Free(tensors_take);
-}
-
-enum { ALL_ENTRIES = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE };
-static px_tensor *tensor_at(const ext_module_object *self, int i) {
-  px_module_entry entry;
-  return px_module_entry_at(self->module, ALL_ENTRIES, i, &entry) ? entry.tensor : NULL;
-}
-
-// O(1) sync after adding one tensor to a module with tensor entries only. 1 if it applies.
-static int sync_last(ext_module_object *self) {
-  int n = self->tensor_count;
-  px_module_entry entry;
-  px_tensor *last = tensor_at(self, n), *before = n ? tensor_at(self, n - 1) : NULL;
-  if (!last || px_module_entry_at(self->module, ALL_ENTRIES, n + 1, &entry)) return 0;
-  if (n && (!before || before != self->tensors[n - 1]->tensor)) return 0;
-  if (!(n & (n - 1))) {  // double the capacity
-    void *more = PyMem_Realloc(self->tensors, (size_t)(n ? 2 * n : 1) * sizeof *self->tensors);
-    if (!more) return PyErr_NoMemory(), -1;
-    self->tensors = more;
-  }
-  PyObject *item = ext_wrap_borrowed(last);
-  if (!item) return -1;
-  (self->tensors[self->tensor_count++] = (ext_tensor_object *)item)->kept++;
-  return 1;
-}
-
-int ext_module_sync_tensors(PyObject *object) {
-  ext_module_object *self = (ext_module_object *)object;
-  ext_tensor_object **tensors = NULL;
-  px_module_entry entry;
-  size_t capacity = 1;
-  int made = 0, done = sync_last(self);
-  if (done) return done < 0 ? -1 : 0;
-  for (int i = 0; px_module_entry_at(self->module, ALL_ENTRIES, i, &entry); i++)
-    capacity += entry.tensor != NULL;
-  while (capacity & (capacity - 1)) capacity++;
-  if (!(tensors = PyMem_Calloc(capacity, sizeof *tensors))) return PyErr_NoMemory(), -1;
-  for (int i = 0, n = (int)capacity; made < n; i++) {
-    if (!px_module_entry_at(self->module, ALL_ENTRIES, i, &entry)) break;
-    PyObject *item = entry.tensor ? ext_wrap_borrowed(entry.tensor) : NULL;
-    if (entry.tensor && !item) return drop_tensors(made, tensors), -1;
-    if (item) (tensors[made++] = (ext_tensor_object *)item)->kept++;
-  }
-  ext_tensor_object **before = self->tensors;
-  int count = self->tensor_count;
-  self->tensors = tensors, self->tensor_count = made, self->tensor_at = 0;
-  drop_tensors(count, before);
-  return 0;
-}
-
-static bool is_kept(ext_module_object *self, const PyObject *object) {
-  for (int i = 0, n = self->tensor_count; i < n; i++) {
-    int at = (self->tensor_at + i) % n;
-    if ((PyObject *)self->tensors[at] != object) continue;
-    self->tensor_at = at + 1;
-    return true;
-  }
-  return false;
-}
-
-PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor) {
-  PyObject *object = ext_wrap_borrowed(tensor), *module = px_module_user(owner);
-  if (!object || !tensor || !module || is_kept((ext_module_object *)module, object)) return object;
-  if (ext_module_sync_tensors(module) < 0) Py_CLEAR(object);
-  return object;
-}
-
 static int module_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_module_object *self = (ext_module_object *)object;
   Py_VISIT(self->dict);
   Py_VISIT(self->children);
-  for (int i = 0; i < self->tensor_count; i++) Py_VISIT(self->tensors[i]);
+  for (size_t i = 0; i < self->kept.capacity; i++) Py_VISIT(self->kept.slots[i].object);
   return 0;
 }
 
 static int module_clear(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
-  ext_tensor_object **tensors = self->tensors;
-  int count = self->tensor_count;
-  self->tensors = NULL, self->tensor_count = 0;
-  drop_tensors(count, tensors);
+  ext_kept_drop(&self->kept);
   Py_CLEAR(self->dict);
   Py_CLEAR(self->children);
   return 0;
@@ -424,11 +350,13 @@ PyObject *ext_module_registration_hook(PyObject *self, const char *sort, const c
 int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, PyObject *value,
                           bool persistent) {
   px_tensor *tensor = value == Py_None ? NULL : ext_tensor(value);
+  EXT_OWNED *before = ext_module_entry_object(self, name);
+  if (!before) return -1;
   if (sort == PX_ENTRY_PARAMETER)
     EXT_TRY_INT(px_module_register_parameter(ext_module(self), name, tensor));
   else
     EXT_TRY_INT(px_module_register_buffer(ext_module(self), name, tensor, persistent));
-  return ext_module_sync_tensors(self);
+  return ext_module_keep(self, before, value);
 }
 
 int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
@@ -589,9 +517,11 @@ static int remove_name(PyObject *self, const char *name) {
     PyDict_DelItemString(object->dict, name);
   if (PyDict_GetItemString(object->children, name)) PyDict_DelItemString(object->children, name);
   if (!px_module_entry_find(object->module, name, &entry)) return 0;
+  EXT_OWNED *before = ext_module_entry_object(self, name);
+  if (!before) return -1;
   EXT_TRY_INT(px_module_remove(object->module, name));
   object->may_lack_tensors = true;
-  return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_sync_tensors(self);
+  return ext_module_keep(self, before, NULL);
 }
 
 // An entry of the same sort is kept, which preserves the order of entries.

@@ -6,15 +6,25 @@
 
 #include "phlox/nn.h"
 
+// Objects of tensors, with their numbers of entries (kept.c).
+typedef struct ext_kept_tensor {
+  ext_tensor_object *object;  // owned; NULL: a free slot
+  int entries;
+} ext_kept_tensor;
+typedef struct ext_kept_tensors {
+  ext_kept_tensor *slots;
+  size_t count, capacity;  // capacity: 0 or a power of two
+} ext_kept_tensors;
+void ext_kept_drop(ext_kept_tensors *kept_take);
+
 // Python object of a module. The px_module owns parameters, buffers, children and attributes;
-// `children` and `tensors` keep the Python objects of child modules and tensors alive. `module` is
+// `children` and `kept` keep the Python objects of child modules and tensors alive. `module` is
 // NULL until Module.__init__ has run.
 typedef struct ext_module_object {
   PyObject_HEAD px_module *module;
   PyObject *dict, *weak;
   PyObject *children;              // dict of name to Module or None
-  ext_tensor_object **tensors;     // owned; one per tensor entry, as of the last sync
-  int tensor_count, tensor_at;     // tensor_at: start of the next search
+  ext_kept_tensors kept;           // of the tensor entries
   struct ext_module_class *class;  // class information as of the last check
   bool
       may_lack_tensors;  // entries were removed: tensors read by the layer's forward may be missing
@@ -141,8 +151,10 @@ PyObject *ext_module_registration_hook(PyObject *self, const char *sort, const c
 // Object of an entry's tensor, kept by the module: a parameter is the same object as long as it is
 // registered. New reference.
 PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor);
-// Syncs the kept tensor objects with the current entries.
-int ext_module_sync_tensors(PyObject *self);
+// Replaces a kept object after a change of an entry. Either may be None or NULL.
+int ext_module_keep(PyObject *module, PyObject *before, PyObject *after);
+// Object of the tensor of an entry, or None. New reference.
+PyObject *ext_module_entry_object(PyObject *module, const char *name);
 // Registers a tensor or None as a parameter or buffer, and keeps its object.
 int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, PyObject *value,
                           bool persistent);

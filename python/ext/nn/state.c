@@ -41,11 +41,10 @@ EXT_METHOD(module, state_dict,
                                    keep_vars ? Py_True : Py_False);
     return how ? ext_module_python("save", self, how) : NULL;
   }
-  size_t length = strlen(prefix);
-  if (length && prefix[length - 1] == '.')
-    length--;  // PyTorch's ends in a dot, the core's does not
-  EXT_OWNED *text = PyUnicode_FromStringAndSize(prefix, (Py_ssize_t)length);
-  const char *bare = text ? PyUnicode_AsUTF8(text) : NULL;
+  size_t length = strlen(prefix);  // PyTorch's prefix ends in a dot, the core's does not
+  bool dotted = length && prefix[length - 1] == '.';
+  EXT_OWNED *name = PyUnicode_FromStringAndSize(prefix, (Py_ssize_t)(length - dotted));
+  const char *bare = name ? PyUnicode_AsUTF8(name) : NULL;
   if (!bare) return NULL;
   PX_SCOPED(px_dict) state = NULL;
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
@@ -56,7 +55,7 @@ EXT_METHOD(module, state_dict,
     EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));
   if (ext_is_none(destination)) {
-    EXT_OWNED *versions = ext_module_python("versions", self, text);
+    EXT_OWNED *versions = ext_module_python("versions", self, name);
     if (!versions || PyObject_SetAttrString(dict, "_metadata", versions) < 0) return NULL;
     return ext_moved(&dict);
   }

@@ -22,7 +22,7 @@ EXT_FUNCTION(torch, _module_entries, "(module: Module, sort: int) -> dict[str, A
   if (sort == PX_ENTRY_MODULE) return Py_NewRef(object_of(module)->children);
   EXT_OWNED *dict = PyDict_New();
   px_module_entry entry;
-  for (int i = 0; dict && px_module_entry_at(ext_module(module), (int)sort, i, &entry); i++) {
+  for (int i = 0; dict && px_module_entry_next(ext_module(module), (int)sort, &i, &entry);) {
     EXT_OWNED *value = ext_module_tensor(ext_module(module), entry.tensor);
     if (!value || PyDict_SetItemString(dict, entry.name, value) < 0) return NULL;
   }
@@ -35,8 +35,7 @@ EXT_FUNCTION(torch, _module_non_persistent, "(module: Module) -> set[str]",
   if (!sort_of(module, PX_ENTRY_BUFFER)) return NULL;
   EXT_OWNED *names = PySet_New(NULL);
   px_module_entry entry;
-  for (int i = 0; names && px_module_entry_at(ext_module(module), PX_ENTRY_BUFFER, i, &entry);
-       i++) {
+  for (int i = 0; names && px_module_entry_next(ext_module(module), PX_ENTRY_BUFFER, &i, &entry);) {
     EXT_OWNED *name = entry.persistent ? NULL : ext_str(entry.name);
     if (!entry.persistent && (!name || PySet_Add(names, name) < 0)) return NULL;
   }
@@ -76,13 +75,15 @@ EXT_FUNCTION(torch, _module_put,
   bool found = px_module_entry_find(ext_module(module), name, &known);
   if (found && persistent < 0 && known.sort == entry.sort) entry.persistent = known.persistent;
   PyObject *children = object_of(module)->children;
+  EXT_OWNED *before = ext_module_entry_object(module, name);
+  if (!before) return NULL;
   EXT_TRY(px_module_put(ext_module(module), &entry));
   if (sort == PX_ENTRY_MODULE) {
     if (PyDict_SetItemString(children, name, value ? value : Py_None) < 0) return NULL;
   } else if (found && known.sort == PX_ENTRY_MODULE) {
     if (PyDict_DelItemString(children, name) < 0) return NULL;
   }
-  return ext_none_unless(ext_module_sync_tensors(module) < 0);
+  return ext_none_unless(ext_module_keep(module, before, entry.tensor ? value : NULL) < 0);
 }
 
 EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> None", NULL) {
@@ -95,10 +96,12 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
   if (!text || !px_module_entry_find(ext_module(module), text, &entry) ||
       (int)entry.sort != (int)sort)
     return PyErr_SetObject(PyExc_KeyError, name ? name : Py_None), NULL;
+  EXT_OWNED *before = ext_module_entry_object(module, text);
+  if (!before) return NULL;
   EXT_TRY(px_module_remove(ext_module(module), text));
   object_of(module)->may_lack_tensors = true;
   if (sort == PX_ENTRY_MODULE && PyDict_DelItem(object_of(module)->children, name) < 0) return NULL;
-  return ext_none_unless(ext_module_sync_tensors(module) < 0);
+  return ext_none_unless(ext_module_keep(module, before, NULL) < 0);
 }
 
 // ---- the object's own dict, and attributes of the core shown in __dict__

@@ -505,11 +505,8 @@ def _version_of(module):
 
 def versions(module: Any, prefix: str) -> OrderedDict:
     """Returns the _metadata of a state dict: the version of each module's class, by the module's name."""
-    found = OrderedDict([(prefix, {"version": _version_of(module)})])
-    for name, child in _C._module_entries(module, 4).items():
-        if child is not None:
-            found.update(versions(child, f"{prefix}.{name}" if prefix else name))
-    return found
+    modules = _C.nn.Module.named_modules(module, prefix=prefix, remove_duplicate=False)
+    return OrderedDict((name, {"version": _version_of(child)}) for name, child in modules)
 
 
 def save(module: Any, how: tuple) -> Any:
@@ -552,11 +549,14 @@ def _load_below(module, state, prefix, metadata, assign, keys, errors):
     if assign:
         local["assign_to_params_buffers"] = assign
     module._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
+    parts = {}  # the state of each child
+    for key, value in state.items():
+        name, dot, _ = key[len(prefix):].partition(".")
+        if dot and key.startswith(prefix):
+            parts.setdefault(name, OrderedDict())[key] = value
     for name, child in module._modules.items():
         if child is not None:
-            below = f"{prefix}{name}."
-            part = OrderedDict((key, value) for key, value in state.items() if key.startswith(below))
-            _load_below(child, part, below, metadata, assign, keys, errors)
+            _load_below(child, parts.get(name, OrderedDict()), f"{prefix}{name}.", metadata, assign, keys, errors)
     for hook in list(_C._module_dict(module).get("_load_state_dict_post_hooks", {}).values()):
         if hook(module, keys) is not None:
             raise AssertionError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to "

@@ -214,8 +214,10 @@ class ParameterDict(Module):
         """Removes and returns the last inserted (key, value) pair."""
         if not self._keys:
             raise KeyError("popitem(): dictionary is empty")
-        key = list(self._keys)[-1]
-        return key, self.pop(key)
+        key, _ = self._keys.popitem()
+        value = getattr(self, key)
+        delattr(self, key)
+        return key, value
 
     def clear(self) -> None:
         """Removes all items."""

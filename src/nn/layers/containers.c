@@ -8,8 +8,9 @@
 px_status px_module_chain(px_module *self, px_module_step step, void *value) {
   PX_GIVEN(self);
   PX_GIVEN(step);
-  for (int i = 0; i < self->entry_count; i++)
-    if (self->entries[i].sort == PX_ENTRY_MODULE) PX_TRY(step(self->entries[i].module, value));
+  px_module_entry entry;
+  for (int i = 0; px_module_entry_next(self, PX_ENTRY_MODULE, &i, &entry);)
+    PX_TRY(step(entry.module, value));
   return PX_OK;
 }
 

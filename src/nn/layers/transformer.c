@@ -225,8 +225,8 @@ static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x,
   px_module_entry entry;
   px_tensor *next;
   PX_TRY(px__child(&layers, self, "layers"));
-  for (int i = 0; px_module_entry_at(layers, PX_ENTRY_MODULE, i, &entry); i++) {
-    PX_CHECK(entry.module, PX_TYPE, "layer %d of %s is missing", i, self->kind->name);
+  for (int i = 0; px_module_entry_next(layers, PX_ENTRY_MODULE, &i, &entry);) {
+    PX_CHECK(entry.module, PX_TYPE, "layer %d of %s is missing", i - 1, self->kind->name);
     px_named_value args[1 + MAX_REST] = {positional(PX_T(now))};
     memcpy(args + 1, rest, (size_t)count * sizeof *rest);
     PX_TRY(px_module_invoke(&next, 1, entry.module, "forward", args, 1 + count));

@@ -19,6 +19,14 @@ struct px_dict {
   uint64_t slot_count;  // a power of two, at least twice the count
 };
 
+px_status px__nn_grow(void **items, int *capacity, int count, size_t size) {
+  if (count < *capacity) return PX_OK;
+  int larger = *capacity ? *capacity * 2 : 4;
+  PX_TRY(px_realloc(items, (size_t)larger * size));
+  *capacity = larger;
+  return PX_OK;
+}
+
 static void dict_destroy(void *object) {
   px_dict *dict = object;
   for (int i = 0; i < dict->count; i++) {
@@ -56,7 +64,7 @@ static uint64_t mix(uint64_t a, uint64_t b) {
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static uint64_t hash_of(const char *name) {
+uint64_t px__name_hash(const char *name) {
   const uint64_t key = secret(), by = 0x9e3779b97f4a7c15u ^ key;
   size_t length = strlen(name), at = 0;
   uint64_t hash = key ^ length, word;
@@ -104,7 +112,7 @@ px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
   PX_GIVEN(dict);
   PX_GIVEN(name);
   PX_GIVEN(value);
-  uint64_t hash = hash_of(name);
+  uint64_t hash = px__name_hash(name);
   PX_TRY(more_slots(dict));
   int *slot = slot_of(dict, name, hash);
   if (!*slot) PX_TRY(dict_add(dict, slot, name, hash));
@@ -116,7 +124,7 @@ px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
 }
 
 px_tensor *px_dict_get(const px_dict *dict, const char *name) {
-  int slot = dict->slot_count ? *slot_of(dict, name, hash_of(name)) : 0;
+  int slot = dict->slot_count ? *slot_of(dict, name, px__name_hash(name)) : 0;
   return slot ? dict->rows[slot - 1].value : NULL;
 }
 

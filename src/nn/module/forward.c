@@ -193,7 +193,8 @@ static px_status copy_entry(px_module *made, const px__entry *entry, px_module_r
 static px_status copy_entries(px_module *made, const px_module *self, px_module_replace replace,
                               void *context) {
   for (int i = 0; i < self->entry_count; i++)
-    PX_TRY(copy_entry(made, &self->entries[i], replace, context));
+    if (!px__is_gap(&self->entries[i]))
+      PX_TRY(copy_entry(made, &self->entries[i], replace, context));
   return PX_OK;
 }
 

@@ -3,13 +3,7 @@
 #include "nn/module/nn_impl.h"
 #include "phlox/base.h"
 
-px_status px__nn_grow(void **items, int *capacity, int count, size_t size) {
-  if (count < *capacity) return PX_OK;
-  int larger = *capacity ? *capacity * 2 : 4;
-  PX_TRY(px_realloc(items, (size_t)larger * size));
-  *capacity = larger;
-  return PX_OK;
-}
+#include <stdio.h>
 
 static _Thread_local int nest;  // depth of nested calls and walks on this thread
 
@@ -32,7 +26,8 @@ void (*px__nn_ended)(const px_module *self);
 static void module_end(px_module *self) {
   void (*ended)(const px_module *) = __atomic_load_n(&px__nn_ended, __ATOMIC_ACQUIRE);
   if (ended) ended(self);
-  for (int i = 0; i < self->entry_count; i++) entry_clear(&self->entries[i]);
+  for (int i = 0; i < self->entry_count; i++)
+    if (!px__is_gap(&self->entries[i])) entry_clear(&self->entries[i]);
   for (int i = 0; i < self->attribute_count; i++) {
     px_free(self->attributes[i].name);
     px_free(self->attributes[i].text);
@@ -41,6 +36,7 @@ static void module_end(px_module *self) {
     if (self->hooks[i].release) self->hooks[i].release(self->hooks[i].context);
   if (self->kind->release) self->kind->release(self->context);
   px_free(self->entries);
+  px_free(self->index);
   px_free(self->attributes);
   px_free(self->hooks);
   px_object_end(self);
@@ -95,12 +91,10 @@ static px_status set_arguments(px_module *self, const px_value *args) {
   return PX_OK;
 }
 
-// Nearest kind name to the one last not found by px_module_kind_find on this thread.
-static _Thread_local const char *nearest_kind;
-
 void px__kind_missed(const char *name, const char *nearest) {
-  px_name_miss(&module_class, name);
-  nearest_kind = nearest;
+  char text[128];
+  snprintf(text, sizeof text, "'%.60s': the nearest name is %s", name, nearest);
+  px_name_miss(&module_class, text);
 }
 
 px_status px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
@@ -108,8 +102,7 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
   PX_GIVEN(out);
   *out = NULL;
   const char *missed = kind ? NULL : px_name_missed(&module_class);
-  PX_CHECK(!missed, PX_ATTRIBUTE, "there is no module kind '%s': the nearest name is %s", missed,
-           nearest_kind);
+  PX_CHECK(!missed, PX_ATTRIBUTE, "there is no module kind %s", missed);
   PX_GIVEN(kind);
   px_module *made;
   PX_TRY(px_alloc((void **)&made, sizeof *made));
@@ -213,14 +206,8 @@ double px__float_of(const px_module *self, const char *name) {
 
 // ---- entries
 
-static int entry_find(const px_module *self, const char *name) {
-  for (int i = 0; i < self->entry_count; i++)
-    if (!strcmp(self->entries[i].name, name)) return i;
-  return -1;
-}
-
 px_tensor *px__tensor_of(const px_module *self, const char *name) {
-  int i = entry_find(self, name);
+  int i = px__entry_find(self, name);
   return i < 0 ? NULL : self->entries[i].tensor;
 }
 
@@ -234,7 +221,7 @@ static px_status name_check(const char *sort, const char *name) {
 
 // Replaces the entry of that name, or appends it. Takes the references to tensor and module.
 static px_status entry_put(px_module *self, const px__entry *fresh) {
-  int i = entry_find(self, fresh->name);
+  int i = px__entry_find(self, fresh->name);
   if (i >= 0) {
     PX_CHECK(self->entries[i].sort == fresh->sort, PX_KEY, "attribute '%s' already exists",
              fresh->name);
@@ -245,12 +232,10 @@ static px_status entry_put(px_module *self, const px__entry *fresh) {
     px_release(old.module);
     return PX_OK;
   }
-  PX_TRY(px__nn_grow((void **)&self->entries, &self->entry_capacity, self->entry_count,
-                     sizeof *fresh));
-  char *name;
-  PX_TRY(px_strdup(&name, fresh->name));
-  self->entries[self->entry_count] = *fresh;
-  self->entries[self->entry_count++].name = name;
+  px__entry added = *fresh;
+  PX_TRY(px__entry_reserve(self));
+  PX_TRY(px_strdup(&added.name, fresh->name));
+  px__entry_add(self, added);
   return PX_OK;
 }
 
@@ -302,17 +287,16 @@ px_status px_module_put(px_module *self, const px_module_entry *entry) {
   PX_GIVEN(self);
   PX_GIVEN(entry);
   PX_GIVEN(entry->name);
-  int i = entry_find(self, entry->name);
+  int i = px__entry_find(self, entry->name);
   px__entry fresh = {(char *)entry->name, entry->sort, entry->persistent, entry->tensor,
                      entry->module};
   if (i < 0 || self->entries[i].sort == entry->sort) return entry_register(self, fresh);
+  PX_TRY(px__entry_reserve(self));
   px_retain(entry->tensor);
   px_retain(entry->module);
-  px__entry old = self->entries[i];
+  px__entry old = px__entry_take(self, i);
   fresh.name = old.name;
-  memmove(&self->entries[i], &self->entries[i + 1],
-          (size_t)(self->entry_count - 1 - i) * sizeof fresh);
-  self->entries[self->entry_count - 1] = fresh;
+  px__entry_add(self, fresh);
   px_release(old.tensor);
   px_release(old.module);
   return PX_OK;
@@ -321,33 +305,9 @@ px_status px_module_put(px_module *self, const px_module_entry *entry) {
 px_status px_module_remove(px_module *self, const char *name) {
   PX_GIVEN(self);
   PX_GIVEN(name);
-  int i = entry_find(self, name);
+  int i = px__entry_find(self, name);
   PX_CHECK(i >= 0, PX_ATTRIBUTE, "'%s' object has no attribute '%s'", self->kind->name, name);
-  px__entry old = self->entries[i];
-  memmove(&self->entries[i], &self->entries[i + 1], (size_t)(--self->entry_count - i) * sizeof old);
+  px__entry old = px__entry_take(self, i);
   entry_clear(&old);
   return PX_OK;
-}
-
-static px_module_entry entry_shown(const px__entry *entry) {
-  return (px_module_entry){entry->name, entry->sort, entry->persistent, entry->tensor,
-                           entry->module};
-}
-
-bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out) {
-  enum { ALL = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE };
-  int first = sorts == ALL && i > 0 ? i : 0;  // direct access
-  i -= first;
-  for (int k = first; k < self->entry_count; k++) {
-    if (!((int)self->entries[k].sort & sorts) || i-- > 0) continue;
-    *out = entry_shown(&self->entries[k]);
-    return true;
-  }
-  return false;
-}
-
-bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out) {
-  int i = entry_find(self, name);
-  if (i >= 0) *out = entry_shown(&self->entries[i]);
-  return i >= 0;
 }

@@ -36,7 +36,10 @@ struct px_module {
   bool training;
   px__stage stage;
   px__entry *entries;
-  int entry_count, entry_capacity;
+  int entry_count, entry_capacity, gaps;  // entry_count includes gaps
+  int sort_counts[PX_ENTRY_MODULE + 1];   // entries of each sort
+  uint32_t *index;                        // of many entries, by name (entries.c)
+  uint64_t index_size;
   px__attribute *attributes;
   int attribute_count, attribute_capacity;
   px_hook_entry *hooks;
@@ -47,6 +50,16 @@ struct px_module {
 // Grows an array if necessary, so that it holds one more item of `size` bytes.
 px_status px__nn_grow(void **items, int *capacity, int count, size_t size)
     __attribute__((warn_unused_result));
+
+// entries.c. find returns a position, or -1. take removes an entry and returns it. add appends one
+// with a new name, after a reserve.
+extern char px__no_name[];
+static inline bool px__is_gap(const px__entry *entry) { return entry->name == px__no_name; }
+int px__entry_find(const px_module *self, const char *name);
+px_status px__entry_reserve(px_module *self) __attribute__((warn_unused_result));
+void px__entry_add(px_module *self, px__entry entry_take);
+px__entry px__entry_take(px_module *self, int i);
+uint64_t px__name_hash(const char *name);  // keyed with a secret of the process
 
 // Brackets recursion into child modules. Fails with PX_RECURSION before the stack could overflow.
 px_status px__nn_enter(const px_module *self) __attribute__((warn_unused_result));

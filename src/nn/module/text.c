@@ -249,7 +249,7 @@ static px_status list_lines(growing *g, px_module *self) {
 static px_status child_lines(growing *g, px_module *self) {
   if (!strcmp(self->kind->name, "ModuleList")) return list_lines(g, self);
   px_module_entry entry;
-  for (int i = 0; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i++)
+  for (int i = 0; px_module_entry_next(self, PX_ENTRY_MODULE, &i, &entry);)
     PX_TRY(child_line(g, entry.name, "", entry.module));
   return PX_OK;
 }

@@ -3,26 +3,36 @@
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/copy.h"
 
-#include <stdio.h>
+// ---- the walk: without recursion, so that depth is limited by memory only
 
-enum { SHORT_NAME = 512 };  // bytes of a name without an allocation
+// A module whose children are being visited.
+typedef struct level {
+  px_module *module;
+  int next;       // position of the next child
+  size_t length;  // of the module's name
+} level;
 
 typedef struct walk {
   int sorts;
   bool recurse, duplicates;
   px_module_visitor visit;
   void *context;
-  const void **seen;                  // visited items: a hash table by address
+  // Visited items; with duplicates, the modules of `levels`. A hash table by address.
+  const void **seen;
   int64_t seen_count, seen_capacity;  // capacity: a power of two, at least twice the count
-  char *name;                         // of the current entry, as "0.weight"; ends in a null
-  size_t length, capacity;            // of the name
-  bool own_name;                      // the name is allocated
+  level *levels;
+  int level_count, level_capacity;
+  char *name;  // full name of the current item
+  size_t name_capacity;
 } walk;
 
+static int64_t home_of(const walk *w, const void *item) {
+  return (int64_t)((uint64_t)(uintptr_t)item * 0x9e3779b97f4a7c15u >> 20) & (w->seen_capacity - 1);
+}
 // Returns the slot of an address, or the free slot for it.
 static const void **seen_at(const walk *w, const void *item) {
-  for (uint64_t at = (uint64_t)(uintptr_t)item * 0x9e3779b97f4a7c15u >> 20;; at++) {
-    const void **slot = &w->seen[at & (uint64_t)(w->seen_capacity - 1)];
+  for (int64_t at = home_of(w, item);; at++) {
+    const void **slot = &w->seen[at & (w->seen_capacity - 1)];
     if (!*slot || *slot == item) return slot;
   }
 }
@@ -41,8 +51,6 @@ static px_status seen_grow(walk *w) {
 
 // Adds an item. *fresh: it was not in the table.
 static px_status seen_add(walk *w, const void *item, bool *fresh) {
-  *fresh = true;
-  if (w->duplicates) return PX_OK;
   if (2 * (w->seen_count + 1) > w->seen_capacity) PX_TRY(seen_grow(w));
   const void **slot = seen_at(w, item);
   *fresh = !*slot;
@@ -51,85 +59,96 @@ static px_status seen_add(walk *w, const void *item, bool *fresh) {
   return PX_OK;
 }
 
-static px_status reserve_name(walk *w, size_t capacity) {
-  char *grown;
-  if (capacity <= w->capacity) return PX_OK;
-  PX_TRY(px_alloc((void **)&grown, 2 * capacity));
-  memcpy(grown, w->name, w->length);
-  if (w->own_name) px_free(w->name);
-  w->name = grown;
-  w->capacity = 2 * capacity;
-  w->own_name = true;
+static void seen_remove(walk *w, const void *item) {
+  int64_t mask = w->seen_capacity - 1, gap = seen_at(w, item) - w->seen;
+  for (int64_t at = gap + 1; w->seen[at & mask]; at++) {
+    if (((at - home_of(w, w->seen[at & mask])) & mask) < ((at - gap) & mask)) continue;
+    w->seen[gap & mask] = w->seen[at & mask];
+    gap = at;
+  }
+  w->seen[gap & mask] = NULL;
+  w->seen_count--;
+}
+
+// Appends a part to the first `length` characters of the name. Returns the new length in *out.
+static px_status join(walk *w, size_t length, const char *part, size_t *out) {
+  size_t added = strlen(part), dot = length && added;
+  if (length + dot + added + 1 > w->name_capacity) {
+    size_t capacity = 2 * (length + added) + 64;
+    PX_TRY(px_realloc((void **)&w->name, capacity));
+    w->name_capacity = capacity;
+  }
+  if (dot) w->name[length] = '.';
+  memcpy(w->name + length + dot, part, added + 1);
+  *out = length + dot + added;
   return PX_OK;
 }
 
-// Appends a name after a dot. Called for every entry of a walk; printf would dominate its time.
-static px_status push_name(walk *w, const char *name) {
-  size_t length = strlen(name);
-  PX_TRY(reserve_name(w, w->length + length + 2));
-  if (w->length && length) w->name[w->length++] = '.';
-  memcpy(w->name + w->length, name, length + 1);
-  w->length += length;
-  return PX_OK;
-}
-static void pop_name(walk *w, size_t length) {
-  w->length = length;
-  w->name[length] = 0;
-}
-
-static px_status visit_entries(walk *w, px_module *self, px_entry_sort sort) {
-  size_t length = w->length;
+static px_status visit_entries(walk *w, px_module *self, size_t length, px_entry_sort sort) {
   for (int i = 0; i < self->entry_count; i++) {
     px__entry *entry = &self->entries[i];
-    bool fresh;
+    bool fresh = true;
+    size_t end;
     if (entry->sort != sort || !entry->tensor) continue;
-    PX_TRY(seen_add(w, entry->tensor, &fresh));
+    if (!w->duplicates) PX_TRY(seen_add(w, entry->tensor, &fresh));
     if (!fresh) continue;
-    PX_TRY(push_name(w, entry->name));
-    px_module_entry seen_entry = {w->name, sort, entry->persistent, entry->tensor, NULL};
-    PX_TRY(w->visit(w->name, &seen_entry, self, w->context));
-    pop_name(w, length);
+    PX_TRY(join(w, length, entry->name, &end));
+    px_module_entry shown = {w->name, sort, entry->persistent, entry->tensor, NULL};
+    PX_TRY(w->visit(w->name, &shown, self, w->context));
+    w->name[length] = 0;
   }
   return PX_OK;
 }
 
-static px_status walk_module(walk *w, px_module *self);
-
-static px_status walk_below(walk *w, px_module *self) {
-  size_t length = w->length;
-  for (int i = 0; w->recurse && i < self->entry_count; i++) {
-    if (!self->entries[i].module) continue;
-    PX_TRY(push_name(w, self->entries[i].name));
-    PX_TRY(walk_module(w, self->entries[i].module));
-    pop_name(w, length);
-  }
-  return PX_OK;
-}
-
-static px_status walk_module(walk *w, px_module *self) {
+// Visits a module and its own entries. Its children are next.
+static px_status enter(walk *w, px_module *self, size_t length) {
   bool fresh;
   PX_TRY(seen_add(w, self, &fresh));
+  PX_CHECK(fresh || !w->duplicates, PX_RECURSION, "module '%s' contains itself", w->name);
   if (!fresh) return PX_OK;
+  PX_TRY(px__nn_grow((void **)&w->levels, &w->level_capacity, w->level_count, sizeof(level)));
+  w->levels[w->level_count++] = (level){self, 0, length};
   px_module_entry own = {w->name, PX_ENTRY_MODULE, true, NULL, self};
   if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(w->name, &own, self, w->context));
-  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, PX_ENTRY_PARAMETER));
-  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, PX_ENTRY_BUFFER));
-  PX_TRY(px__nn_enter(self));
-  px_status status = walk_below(w, self);
-  px__nn_leave();
-  return status;
+  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, length, PX_ENTRY_PARAMETER));
+  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, length, PX_ENTRY_BUFFER));
+  return PX_OK;
+}
+
+static px_status walk_children(walk *w) {
+  while (w->level_count) {
+    level *top = &w->levels[w->level_count - 1];
+    const px__entry *child = NULL;
+    while (w->recurse && !child && top->next < top->module->entry_count)
+      if (top->module->entries[top->next++].module) child = &top->module->entries[top->next - 1];
+    if (!child) {
+      if (w->duplicates) seen_remove(w, top->module);
+      w->level_count--;
+      continue;
+    }
+    size_t length;
+    PX_TRY(join(w, top->length, child->name, &length));
+    PX_TRY(enter(w, child->module, length));
+  }
+  return PX_OK;
 }
 
 px_status px_module_walk(px_module *self, int sorts, const char *prefix, bool recurse,
                          bool duplicates, px_module_visitor visit, void *context) {
   PX_GIVEN(self);
   PX_GIVEN(visit);
-  char name[SHORT_NAME];
-  walk w = {sorts, recurse, duplicates, visit, context, .name = name, .capacity = sizeof name};
-  px_status status = push_name(&w, prefix ? prefix : "");
-  if (status == PX_OK) status = walk_module(&w, self);
-  if (w.own_name) px_free(w.name);
+  walk w = {.sorts = sorts,
+            .recurse = recurse,
+            .duplicates = duplicates,
+            .visit = visit,
+            .context = context};
+  size_t length = 0;
+  px_status status = join(&w, 0, prefix ? prefix : "", &length);
+  if (status == PX_OK) status = enter(&w, self, length);
+  if (status == PX_OK) status = walk_children(&w);
   px_free(w.seen);
+  px_free(w.levels);
+  px_free(w.name);
   return status;
 }
 

@@ -235,13 +235,48 @@ class MonkeyPatching(unittest.TestCase):
         module.inner = nn.ReLU()
         self.assertEqual([name for name, _ in module.named_children()], ["inner_"])
 
-    def test_deep_nesting_raises_recursion_error(self):
-        net = nn.Identity()
-        for _ in range(20000):
+    def test_walks_have_no_depth_limit_and_calls_raise_recursion_error(self):
+        net = inner = nn.Linear(1, 1)
+        for _ in range(2000):
             net = nn.Sequential(net)
-        for use in (lambda: net(torch.ones(1)), lambda: repr(net), lambda: net.state_dict(), lambda: net.to("cpu"),
-                    lambda: net.train(), lambda: list(net.parameters()), lambda: net.apply(id)):
+        for use in (lambda: net(torch.ones(1)), lambda: repr(net), lambda: copy.deepcopy(net)):
             self.assertRaises(RecursionError, use)
+        name = "0." * 2000 + "weight"
+        self.assertEqual([name, name[:-6] + "bias"], list(net.state_dict()))
+        self.assertEqual(name, next(net.named_parameters())[0])
+        self.assertEqual(2001, len(list(net.modules())))
+        self.assertFalse(net.eval().apply(id).double().requires_grad_(False).train().load_state_dict(net.state_dict())[0])
+        self.assertTrue(inner.training and inner.weight.dtype is torch.float64 and not inner.weight.requires_grad)
+
+    def test_module_that_contains_itself_raises_recursion_error(self):
+        net = nn.Sequential()
+        net.append(net)
+        for use in (net.state_dict, net.train, lambda: net.apply(id)):
+            self.assertRaises(RecursionError, use)
+        self.assertEqual([net], list(net.modules()))
+
+    def test_many_entries_are_found_and_removed(self):
+        values = {f"p{i}": nn.Parameter(torch.full((), float(i))) for i in range(100)}
+        items = nn.ParameterDict(values)
+        for i in range(0, 100, 3):
+            self.assertIs(values[f"p{i}"], items.pop(f"p{i}"))
+        left = [f"p{i}" for i in range(100) if i % 3]
+        self.assertEqual(sorted(left), list(items))
+        self.assertEqual(sorted(left), [name for name, _ in items.named_parameters()])
+        self.assertEqual((sorted(left)[-1], 66), (items.popitem()[0], len(left)))
+        items["p0"] = 1.5
+        self.assertEqual(1.5, items["p0"])
+
+    def test_parameters_in_several_entries_are_kept_until_the_last_one_ends(self):
+        module, parameter = nn.Module(), nn.Parameter(torch.ones(1))
+        parameter.mark = "same object"
+        module.a = module.b = parameter
+        del parameter, module.a
+        gc.collect()
+        self.assertEqual("same object", module.b.mark)
+        kept = weakref.ref(module.b)
+        del module.b
+        self.assertIsNone(kept())
 
 
 class Hooks(unittest.TestCase):
