@@ -28,7 +28,8 @@ say       = $(if $(filter 1,$(V)),,@)mkdir -p $(@D); $(if $(filter 1,$(V))$(find
 accepted  = $(shell $(CC) -Werror $(1) -E -x c /dev/null >/dev/null 2>&1 && echo '$(1)')
 
 WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
-WARN     += $(if $(CLANG),-Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
+FRAMES   := $(if $(SAN),,-Wframe-larger-than=4096)# bytes: a thread of the program may have a stack of 64 KiB
+WARN     += $(FRAMES) $(if $(CLANG),-Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
 OPT      ?= $(if $(SAN),-O1 -g1,-O2 -g)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
 # A library loaded by Python cannot use the static TLS block; TLS descriptors are the fast alternative.
@@ -149,9 +150,9 @@ $(O)/libphlox_sim.so: $(call built,$(wildcard backends/sim/*.c))
 
 # ---- engines of collectives: Gloo (the one file in C++), MPI, NCCL
 $(O)/libphlox_gloo.so: backends/gloo/gloo.cc include/phlox/engine.h
-	$(call say,CXX)$(CXX) -std=c++17 $(OPT) -Wall -Wextra -Wshadow -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
+	$(call say,CXX)$(CXX) -std=c++17 $(OPT) -Wall -Wextra -Wshadow $(FRAMES) -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
 $(O)/libphlox_mpi.so: backends/mpi/mpi.c include/phlox/engine.h
-	$(call say,MPICC)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPI) -std=gnu11 $(OPT) -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
+	$(call say,MPICC)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPI) -std=gnu11 $(OPT) -Wall -Wextra -Wshadow $(FRAMES) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
 # glibc before 2.40 (BZ 31372): a thread's first access through a TLS descriptor clobbers its caller's vector registers.
 $(O)/backends/nccl/%.o $(O)/backends/cuda/%.o: TLSFLAG :=
 $(NCCLLIB): $(O)/backends/nccl/nccl.o
@@ -209,7 +210,7 @@ size: stripped
 
 # ---- tests: every tests/{unit,cts,call,ops,device,comm,fault,race,fuzz}/**/*.c is a program
 TESTS    := $(foreach d,unit cts call ops device comm fault race fuzz,$(wildcard tests/$(d)/*.c tests/$(d)/*/*.c))
-TESTINC  := -Itests -Itests/ops -Itests/comm -Itests/unit -Itests/unit/device
+TESTINC  := $(FRAMES:%=-Wno-frame-larger-than) -Itests -Itests/ops -Itests/comm -Itests/unit -Itests/unit/device
 TESTHEAD := $(wildcard tests/*.h tests/*/*.h tests/*/*/*.h tests/fuzz/corpus/*.inc)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 $(O)/tests/nccl/libnccl.so.2: tests/nccl/stub.c tests/nccl/stub.h
