@@ -32,6 +32,7 @@
 #include "phlox/placement.h"
 #include "phlox/profile.h"
 #include "phlox/random.h"
+#include "phlox/readers.h"
 #include "phlox/register.h"
 #include "phlox/shard.h"
 #include "phlox/stream.h"

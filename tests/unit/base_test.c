@@ -5,6 +5,7 @@
 #include "base/base_impl.h"
 #include "phlox/memory.h"
 #include "phlox/base.h"
+#include "phlox/readers.h"
 #include "phlox/tensor.h"
 #include "test.h"
 
@@ -176,6 +177,45 @@ PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {
   CHECK_TEXT(px_name_suggest("aple", fruit, none), "");
   FAILS(px_fault_arm("lanch", 1, false), PX_KEY,
         "there is no fault point 'lanch': the nearest name is launch");
+}
+
+// ---- readers
+static int ended_items;
+static void count_item(px_retired *item) { ended_items++; }
+
+PX_TEST(an_item_without_readers_ends_at_once) {
+  px_readers readers = {0};
+  px_retired item = {.end = count_item};
+  px_readers_retire(&readers, &item);
+  px_readers_retire(&readers, NULL);
+  px_readers_sweep(&readers);
+  CHECK_EQ(ended_items, 1);
+}
+
+PX_TEST(an_item_ends_with_the_last_of_its_readers) {
+  px_readers readers = {0};
+  px_retired item = {.end = count_item};
+  int outer = px_read_begin(&readers), inner = px_read_begin(&readers);
+  px_readers_retire(&readers, &item);
+  px_read_end(&readers, inner);
+  CHECK_EQ(ended_items, 0);
+  px_read_end(&readers, outer);
+  CHECK_EQ(ended_items, 1);
+}
+
+PX_TEST(an_item_ends_while_later_readers_run) {
+  px_readers readers = {0};
+  px_retired first = {.end = count_item}, second = {.end = count_item};
+  int before = px_read_begin(&readers);
+  px_readers_retire(&readers, &first);
+  int between = px_read_begin(&readers);
+  px_readers_retire(&readers, &second);
+  px_read_end(&readers, before);
+  CHECK_EQ(ended_items, 1);
+  int after = px_read_begin(&readers);
+  px_read_end(&readers, between);
+  CHECK_EQ(ended_items, 2);
+  px_read_end(&readers, after);
 }
 
 // ---- memory
