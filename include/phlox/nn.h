@@ -202,6 +202,11 @@ PX_API bool px_module_entry_find(const px_module *self, const char *name, px_mod
 //   for (int at = 0; px_module_entry_next(module, PX_ENTRY_MODULE, &at, &entry);) ...
 PX_API bool px_module_entry_next(const px_module *self, int sorts, int *position,
                                  px_module_entry *out);
+// Bracket the use of borrowed entries, attributes and hooks if another thread may change the
+// module. Those found after px_module_read_begin stay valid until px_module_read_end, which takes
+// its result. Brackets nest. Other functions of modules need none.
+PX_API int px_module_read_begin(px_module *self);
+PX_API void px_module_read_end(px_module *self, int reader);
 // Replaces the entry of the same name, of any sort, without the checks of the register functions.
 // The module retains the new entry.
 PX_CALL px_module_put(px_module *self, const px_module_entry *entry);

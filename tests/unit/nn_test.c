@@ -519,6 +519,47 @@ PX_TEST(hooks_release_their_contexts) {
   CHECK_EQ(kept, 0);
 }
 
+typedef struct removed_hook {
+  int64_t id;
+  int kept;
+} removed_hook;
+static px_status remove_itself(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
+                               int count, px_tensor *result, void *context) {
+  px_module_remove_hook(self, ((removed_hook *)context)->id);
+  CHECK_EQ(((removed_hook *)context)->kept, 1);
+  return PX_OK;
+}
+static void count_down_hook(void *context) { --((removed_hook *)context)->kept; }
+
+PX_TEST(the_context_of_a_removed_hook_lives_during_its_call) {
+  PX_SCOPED(px_module) m = of_kind("Identity", (px_value){0});
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) out = NULL;
+  removed_hook hook = {.kept = 1};
+  OK(px_ones(&x, (int64_t[]){2}, 1, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_module_add_hook(&hook.id, m, true, remove_itself, &hook, count_down_hook));
+  OK(px_module_call(&out, m, x));
+  CHECK_EQ(hook.kept, 0);
+  CHECK(!px_module_has_hooks(m));
+}
+
+PX_TEST(removed_entries_live_until_the_reader_ends) {
+  PX_SCOPED(px_module) m = of_kind("Identity", (px_value){0});
+  px_tensor *buffer;
+  px_module_entry entry;
+  int64_t before = px_live_objects("tensor");
+  OK(px_ones(&buffer, (int64_t[]){2}, 1, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_module_register_buffer(m, "buffer", buffer, true));
+  px_release(buffer);
+  int reader = px_module_read_begin(m);
+  CHECK(px_module_entry_find(m, "buffer", &entry));
+  OK(px_module_remove(m, "buffer"));
+  CHECK(!px_module_entry_find(m, "buffer", &(px_module_entry){0}));
+  CHECK_VALUES(entry.tensor, 1, 1);
+  px_module_read_end(m, reader);
+  CHECK_EQ(px_live_objects("tensor"), before);
+}
+
 // A user-defined call path: `call` counts the steps.
 static px_status count_hook(px_module *self, const px_hook_entry *hook, void *call) {
   *(int *)call += hook->before ? 1 : 100;

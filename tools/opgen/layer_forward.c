@@ -32,7 +32,7 @@ static og_value name_of(const og_node *n, void *with) {
     return (og_value){
         .type = OG_TENSOR, .c = tensor, .absent = absent ? og_format("!%s", tensor) : NULL};
   }
-  if (!strcmp(n->text, "training")) return (og_value){.type = OG_BOOL, .c = "self->training"};
+  if (!strcmp(n->text, "training")) return (og_value){.type = OG_BOOL, .c = "px__training(self)"};
   int p = og_layer_param(x->l, n->text);
   if (p < 0) og_die(n->location, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);
   return og_layer_param_value(&x->l->e->params[p]);

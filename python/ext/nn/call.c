@@ -119,12 +119,25 @@ static PyObject *call_with_numbers(PyObject *self, const px_module_kind *kind,
   return full ? call_layer(self, kind, &PyTuple_GET_ITEM(full, 0), kind->input_count, NULL) : NULL;
 }
 
+// Calls forward by a reader of the module: another thread may change it while the GIL is released.
+static PyObject *forward_by_reader(px_module *module, const px_module_kind *kind,
+                                   px_tensor *const *inputs, int count, PyObject *size) {
+  px_tensor *results[EXT_PORTS] = {NULL};
+  if (kind->pair) return call_pair(module, kind, inputs);
+  if (!ext_is_none(size)) return call_sized(module, kind, inputs, size);
+  if (px_tensor_numel(*inputs) < MANY_ELEMENTS && kind->result_count <= 1)
+    EXT_TRY(kind->forward(results, module, inputs, count));
+  else
+    EXT_WAIT(kind->forward(results, module, inputs, count));
+  return ext_wrap_results(kind, results);
+}
+
 // The layer's forward in C.
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
                             Py_ssize_t nargs, PyObject *kwnames) {
   px_module *module = ext_module(self);
   PyObject *bound[EXT_PORTS + 1] = {NULL}, *const *given = args;
-  px_tensor *inputs[EXT_PORTS] = {NULL}, *results[EXT_PORTS] = {NULL};
+  px_tensor *inputs[EXT_PORTS] = {NULL};
   if (((ext_module_object *)self)->may_lack_tensors && lacks_tensors(self, kind))
     return call_with_attributes(self, kind, 0, args, nargs, kwnames);
   if (kind->method_count) return ext_module_method(self, 0, args, nargs, kwnames);
@@ -141,14 +154,11 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     count = ext_unwrap_inputs(inputs, kind, given);
     if (count < 0) return NULL;
   }
-  if (kind->pair) return call_pair(module, kind, inputs);
-  if (given == bound && !ext_is_none(bound[kind->input_count]))
-    return call_sized(module, kind, inputs, bound[kind->input_count]);
-  if (px_tensor_numel(*inputs) < MANY_ELEMENTS && kind->result_count <= 1)
-    EXT_TRY(kind->forward(results, module, inputs, count));
-  else
-    EXT_WAIT(kind->forward(results, module, inputs, count));
-  return ext_wrap_results(kind, results);
+  PyObject *size = given == bound ? bound[kind->input_count] : NULL;
+  int reader = px_module_read_begin(module);
+  PyObject *result = forward_by_reader(module, kind, inputs, count, size);
+  px_module_read_end(module, reader);
+  return result;
 }
 
 // One step of Sequential. Calls the child's Python object: subclasses and Python hooks take effect,

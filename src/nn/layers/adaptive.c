@@ -97,14 +97,10 @@ static px_status head_of(px_tensor **out, px_module *self, px_tensor *x) {
   PX_TRY(px__child(&head, self, "head"));
   return call_softmax(out, head, x);
 }
-static px_status cluster_at(px_module **out, const px_module *self, int i) {
+static px_status cluster_at(px_module **out, px_module *self, int i) {
   px_module *tail;
-  px_module_entry entry;
   PX_TRY(px__child(&tail, self, "tail"));
-  PX_CHECK(px_module_entry_at(tail, PX_ENTRY_MODULE, i, &entry) && entry.module, PX_INDEX,
-           "index %d is out of range", i);
-  *out = entry.module;
-  return PX_OK;
+  return px__child_at(out, tail, i);
 }
 
 static px_status add_cluster(px_tensor **all, px_module *self, px_tensor *x, const px_tensor *head,
@@ -112,7 +108,7 @@ static px_status add_cluster(px_tensor **all, px_module *self, px_tensor *x, con
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) entry = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  px_module *cluster;
+  PX_SCOPED(px_module) cluster = NULL;
   px_tensor *joined;
   PX_TRY(cluster_at(&cluster, self, i));
   PX_TRY(call_softmax(&own, cluster, x));
@@ -204,7 +200,7 @@ static px_status visit_cluster(batch *b, int i) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) picked = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  px_module *cluster;
+  PX_SCOPED(px_module) cluster = NULL;
   px_tensor *next;
   const int64_t *cutoffs = px_module_attribute(b->self, "cutoffs").v.ints;
   PX_TRY(rows_of(&rows, b, cutoffs[i], cutoffs[i + 1]));

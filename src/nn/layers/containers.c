@@ -8,9 +8,12 @@
 px_status px_module_chain(px_module *self, px_module_step step, void *value) {
   PX_GIVEN(self);
   PX_GIVEN(step);
-  px_module_entry entry;
-  for (int i = 0; px_module_entry_next(self, PX_ENTRY_MODULE, &i, &entry);)
-    PX_TRY(step(entry.module, value));
+  PX__READS(self);
+  px__list *rows = PX_READ(self->entries);
+  int i = 0;
+  for (const px__entry *entry; (entry = px__next_row(rows, &i));) {
+    if (entry->sort == PX_ENTRY_MODULE) PX_TRY(step(entry->module, value));
+  }
   return PX_OK;
 }
 

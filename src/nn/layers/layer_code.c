@@ -105,6 +105,7 @@ px_status px__embedding_init(px_module *self) {
 px_status px_module_reset(px_module *self) {
   PX_GIVEN(self);
   if (!self->kind->starts || self->kind->lazy) return PX_OK;
+  PX__READS(self);
   self->stage = PX__STARTS;
   px_status status = self->kind->init(self);
   self->stage = PX__MADE;

@@ -14,12 +14,13 @@ extern const int px__layer_count;
 // Returns an argument of the constructor, or a tensor of the layer. `i` is its index unless entries
 // were inserted after construction, which is rare.
 static inline px_value px__argument(const px_module *self, int i, const char *name) {
-  if (i < self->attribute_count && !strcmp(self->attributes[i].name, name))
-    return self->attributes[i].value;
+  const px__attribute *at = px__row(&self->attributes, i);
+  if (at && !strcmp(at->name, name)) return at->value;
   return px_module_attribute(self, name);
 }
 static inline px_tensor *px__own(const px_module *self, int i, const char *name) {
-  if (i < self->entry_count && !strcmp(self->entries[i].name, name)) return self->entries[i].tensor;
+  const px__entry *entry = px__entry_row(self, i);
+  if (entry && !strcmp(entry->name, name)) return entry->tensor;
   return px__tensor_of(self, name);
 }
 

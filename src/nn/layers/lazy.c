@@ -30,8 +30,9 @@ static px_status measure(int64_t *out, const px_module *self, const px_module_la
 static void make_uninitialized(px_module *self, const bool *uninitialized, int count) {
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) none = NULL;
-    px_tensor *t = self->entries[i].tensor;
-    if (uninitialized[i] &&
+    const px__entry *entry = px__entry_row(self, i);
+    px_tensor *t = entry ? entry->tensor : NULL;
+    if (t && uninitialized[i] &&
         px_tensor_empty(&none, 1, (int64_t[]){0}, px_tensor_dtype(t), px_tensor_device(t)) == PX_OK)
       (void)!px_tensor_set_data(t, none);
   }
@@ -41,13 +42,16 @@ px_status px_module_infer(px_module *self, px_tensor *input) {
   enum { MAX_ENTRIES = 16 };
   PX_GIVEN(self);
   PX_GIVEN(input);
+  PX__READS(self);
   const px_module_lazy *lazy = self->kind->lazy;
   int64_t size = 0;
   bool uninitialized[MAX_ENTRIES];
   if (!lazy || px_value_int(px_module_attribute(self, lazy->size))) return PX_OK;
-  int count = self->entry_count < MAX_ENTRIES ? self->entry_count : MAX_ENTRIES;
   PX_TRY(measure(&size, self, lazy, input));
-  for (int i = 0; i < count; i++) uninitialized[i] = px__is_uninitialized(self->entries[i].tensor);
+  const px__entry *entry;
+  int count = 0;
+  for (; count < MAX_ENTRIES && (entry = px__entry_row(self, count)); count++)
+    uninitialized[count] = px__is_uninitialized(entry->tensor);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(size)));
   self->stage = PX__MATERIALIZES;
   px_status status = px_module_kind_find(lazy->becomes)->init(self);
@@ -62,6 +66,7 @@ px_status px__lazy_forward(px_tensor **out, px_module *self, px_tensor *const *i
   const px_module_lazy *lazy = self->kind->lazy;
   PX_TRY(px_module_infer(self, *inputs));
   const px_module_kind *base = px_module_kind_find(lazy->becomes);
-  if (!self->user) self->kind = base;  // a binding changes the class of its object itself
+  if (!self->user)
+    PX_PUBLISH(self->kind, base);  // a binding changes the class of its object itself
   return base->forward(out, self, inputs, count);
 }

@@ -26,7 +26,7 @@ static px_status batch_weight(double *out, px_module *self) {
   px_tensor *seen = px__tensor_of(self, "num_batches_tracked");
   px_value momentum = px_module_attribute(self, "momentum");
   *out = momentum.kind == PX_ARG_NONE ? 0 : px_value_float(momentum);
-  if (!self->training || !seen || !px_module_attribute(self, "track_running_stats").v.i)
+  if (!px__training(self) || !seen || !px_module_attribute(self, "track_running_stats").v.i)
     return PX_OK;
   PX_TRY(px_add_scalar_(seen, px_int(1), px_int(1)));
   if (momentum.kind != PX_ARG_NONE) return PX_OK;
@@ -44,9 +44,9 @@ px_status px__batch_norm_forward(px_tensor **out, px_module *self,
   bool tracks = px_module_attribute(self, "track_running_stats").v.i;
   PX_TRY(check_batch(args->input, args->number));
   PX_TRY(batch_weight(&weight, self));
-  bool batch = self->training || (!mean && !var);
-  if (self->training && !tracks) mean = var = NULL;  // tracking was disabled after construction
-  if (self->training && !args->number) PX_TRY(px__sync_norm_comm(&comm, self));
+  bool batch = px__training(self) || (!mean && !var);
+  if (px__training(self) && !tracks) mean = var = NULL;  // tracking was disabled after construction
+  if (px__training(self) && !args->number) PX_TRY(px__sync_norm_comm(&comm, self));
   if (comm)
     return px_sync_batch_norm(out, comm, args->input, mean, var, px__tensor_of(self, "weight"),
                               px__tensor_of(self, "bias"), weight, px__float_of(self, "eps"));
@@ -83,7 +83,7 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self,
   else
     batch = px_retain(args->input);
   PX_TRY(px_instance_norm(&result, batch, mean, var, px__tensor_of(self, "weight"),
-                          px__tensor_of(self, "bias"), self->training || !tracks,
+                          px__tensor_of(self, "bias"), px__training(self) || !tracks,
                           px__float_of(self, "momentum"), px__float_of(self, "eps")));
   if (ndim == alone) return px_squeeze_dim(out, result, (int64_t[]){0}, 1);
   *out = PX_MOVE(result);

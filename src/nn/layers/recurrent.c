@@ -187,7 +187,8 @@ static px_status move_results(px_tensor **out, const call *c, px_tensor **made, 
 
 static px_status run_lstm(px_tensor **out, const call *c) {
   px_module *self = c->self;
-  bool bias = int_of(self, "bias"), both = int_of(self, "bidirectional"), train = self->training;
+  bool bias = int_of(self, "bias"), both = int_of(self, "bidirectional"),
+       train = px__training(self);
   int64_t layers = int_of(self, "num_layers");
   double dropout = px__float_of(self, "dropout");
   if (c->sizes)
@@ -211,7 +212,8 @@ typedef struct one_state {
 
 static px_status run_one_state(px_tensor **out, const call *c, const one_state *ops) {
   px_module *self = c->self;
-  bool bias = int_of(self, "bias"), both = int_of(self, "bidirectional"), train = self->training;
+  bool bias = int_of(self, "bias"), both = int_of(self, "bidirectional"),
+       train = px__training(self);
   int64_t layers = int_of(self, "num_layers");
   double dropout = px__float_of(self, "dropout");
   if (c->sizes)

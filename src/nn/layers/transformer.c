@@ -203,12 +203,12 @@ static px_status detect_causal(bool *out, const px_tensor *mask, px_value declar
 
 // Sequence length. The first layer's batch_first gives the position of the batch dimension.
 static px_status length_of(int64_t *out, px_module *self, const px_tensor *x) {
+  PX_SCOPED(px_module) layer = NULL;
   px_module *layers, *attention;
-  px_module_entry first;
   PX_TRY(px__child(&layers, self, "layers"));
-  PX_CHECK(px_module_entry_at(layers, PX_ENTRY_MODULE, 0, &first) && first.module, PX_INDEX,
-           "index 0 is out of range");
-  PX_TRY(px__child(&attention, first.module, "self_attn"));
+  PX_TRY(px__child_at(&layer, layers, 0));
+  PX__READS(layer);
+  PX_TRY(px__child(&attention, layer, "self_attn"));
   px_value batch_first = px_module_attribute(attention, "batch_first");
   bool second =
       px_tensor_ndim(x) != 2 && batch_first.kind != PX_ARG_NONE && px_value_int(batch_first);
@@ -217,26 +217,38 @@ static px_status length_of(int64_t *out, px_module *self, const px_tensor *x) {
 }
 
 // Calls the layers in order with the same further arguments, then the norm.
-enum { MAX_REST = 7 };
+typedef struct layer_stack {
+  px_tensor *now;  // owned
+  const px_named_value *rest;
+  int count;
+} layer_stack;
+
+static px_status call_layer(px_module *layer, void *value) {
+  enum { MAX_REST = 7 };
+  layer_stack *s = value;
+  px_tensor *next;
+  PX_CHECK(layer, PX_TYPE, "a layer of the stack is missing");
+  px_named_value args[1 + MAX_REST] = {positional(PX_T(s->now))};
+  memcpy(args + 1, s->rest, (size_t)s->count * sizeof *s->rest);
+  PX_TRY(px_module_invoke(&next, 1, layer, "forward", args, 1 + s->count));
+  px_release(s->now);
+  s->now = next;
+  return PX_OK;
+}
+
 static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x,
                            const px_named_value *rest, int count) {
-  PX_SCOPED(px_tensor) now = px_retain(x);
-  px_module *layers, *norm;
-  px_module_entry entry;
-  px_tensor *next;
-  PX_TRY(px__child(&layers, self, "layers"));
-  for (int i = 0; px_module_entry_next(layers, PX_ENTRY_MODULE, &i, &entry);) {
-    PX_CHECK(entry.module, PX_TYPE, "layer %d of %s is missing", i - 1, self->kind->name);
-    px_named_value args[1 + MAX_REST] = {positional(PX_T(now))};
-    memcpy(args + 1, rest, (size_t)count * sizeof *rest);
-    PX_TRY(px_module_invoke(&next, 1, entry.module, "forward", args, 1 + count));
-    px_release(now);
-    now = next;
-  }
-  bool normed = px_module_entry_find(self, "norm", &entry) && entry.module;
-  if (!normed) return *out = PX_MOVE(now), PX_OK;
-  PX_TRY(px__child(&norm, self, "norm"));
-  return px_module_call(out, norm, now);
+  layer_stack s = {px_retain(x), rest, count};
+  px_module *layers;
+  px_module_entry norm;
+  px_status status = px__child(&layers, self, "layers");
+  if (status == PX_OK) status = px_module_chain(layers, call_layer, &s);
+  PX_SCOPED(px_tensor) now = s.now;
+  PX_TRY(status);
+  if (px_module_entry_find(self, "norm", &norm) && norm.module)
+    return px_module_call(out, norm.module, now);
+  *out = PX_MOVE(now);
+  return PX_OK;
 }
 
 static px_status encode(px_tensor **out, px_module *self, px_tensor *src, const masks *m,

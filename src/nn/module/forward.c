@@ -20,50 +20,83 @@ bool px_module_tensor_name(const px_module *self, int i, char *name, size_t size
 
 // ---- hooks
 
+static void hook_end(px_retired *row) {
+  const px_hook_entry *hook = &((px__hook *)row)->entry;
+  if (hook->release) hook->release(hook->context);
+  px_free(row);
+}
+
 px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
                              void *context, void (*release)(void *context)) {
   PX_GIVEN(id);
   PX_GIVEN(self);
   static int64_t next;  // atomic; ids are unique in the process
   PX_CHECK(hook, PX_TYPE, "expected a hook function, got NULL");
-  PX_TRY(px__nn_grow((void **)&self->hooks, &self->hook_capacity, self->hook_count,
-                     sizeof *self->hooks));
-  *id = __atomic_add_fetch(&next, 1, __ATOMIC_RELAXED);
-  self->hooks[self->hook_count++] = (px_hook_entry){*id, before, hook, context, release};
-  return PX_OK;
+  px__hook *fresh;
+  px_retired *old = NULL;
+  PX_TRY(px_alloc((void **)&fresh, sizeof *fresh));
+  fresh->head.end = hook_end;
+  pthread_mutex_lock(&self->lock);  // also for the order of the ids
+  int64_t given = __atomic_add_fetch(&next, 1, __ATOMIC_RELAXED);
+  fresh->entry = (px_hook_entry){given, before, hook, context, release};
+  px_status status = px__list_append(&self->hooks, 0, fresh, &old);
+  pthread_mutex_unlock(&self->lock);
+  px_readers_retire(&self->readers, old);
+  if (status == PX_OK)
+    *id = given;
+  else
+    px_free(fresh);
+  return status;
 }
 
 void px_module_remove_hook(px_module *self, int64_t id) {
-  for (int i = 0; i < self->hook_count; i++) {
-    px_hook_entry old = self->hooks[i];
-    if (old.id != id) continue;
-    memmove(&self->hooks[i], &self->hooks[i + 1], (size_t)(--self->hook_count - i) * sizeof old);
-    if (old.release) old.release(old.context);
-    return;
-  }
+  px__hook *hook;
+  px_retired *old = NULL;
+  pthread_mutex_lock(&self->lock);
+  int i = 0;
+  while ((hook = px__next_row(self->hooks, &i)) && hook->entry.id != id) continue;
+  if (hook) px__list_remove(&self->hooks, i - 1, &old);
+  pthread_mutex_unlock(&self->lock);
+  px_readers_retire(&self->readers, old);
+  px_readers_retire(&self->readers, hook ? &hook->head : NULL);
 }
 
-bool px_module_has_hooks(const px_module *self) { return self->hook_count > 0; }
+bool px_module_has_hooks(const px_module *self) { return !px__list_is_empty(&self->hooks); }
 
 bool px_module_hook_at(const px_module *self, int i, px_hook_entry *out) {
-  if (i < 0 || i >= self->hook_count) return false;
-  *out = self->hooks[i];
-  return true;
+  PX__READS(self);
+  px__list *rows = PX_READ(self->hooks);
+  const px__hook *hook;
+  int at = 0;
+  if (i > 0 && !PX_READ(rows->gaps)) at = i, i = 0;  // direct access
+  while ((hook = px__next_row(rows, &at)) && i-- > 0) continue;
+  if (hook) *out = hook->entry;
+  return hook != NULL;
 }
 
 // Returns the next hook after the given id. Hooks may be added or removed during the iteration, so
 // it is tracked by ids and ends at `last`.
 static bool next_hook(const px_module *self, bool before, int64_t after, int64_t last,
                       px_hook_entry *out) {
-  for (int i = 0; i < self->hook_count; i++) {
-    *out = self->hooks[i];
+  px__list *rows = PX_READ(self->hooks);
+  int i = 0;
+  for (const px__hook *hook; (hook = px__next_row(rows, &i));) {
+    *out = hook->entry;
     if (out->before == before && out->id > after && out->id <= last) return true;
   }
   return false;
 }
 
+static int64_t last_hook(const px_module *self) {
+  px__list *rows = PX_READ(self->hooks);
+  int count = PX_READ(rows->count);
+  while (count && px__is_gap(PX_READ(rows->rows[count - 1]))) count--;
+  return count ? ((const px__hook *)PX_READ(rows->rows[count - 1]))->entry.id : 0;
+}
+
 static px_status run_hooks(px_module *self, bool before, const px_module_runner *way, void *call) {
-  int64_t last = self->hook_count ? self->hooks[self->hook_count - 1].id : 0;
+  PX__READS(self);
+  int64_t last = last_hook(self);
   px_hook_entry hook = {0};
   while (next_hook(self, before, hook.id, last, &hook)) PX_TRY(way->hook(self, &hook, call));
   return PX_OK;
@@ -101,6 +134,7 @@ px_status px__forward_bare(px_tensor **out, px_module *self, px_tensor *const *i
   px_tensor *all[PX__INPUTS] = {NULL};
   if (self->forward) return self->forward(out, self, inputs, count);
   memcpy(all, inputs, (size_t)count * sizeof *inputs);
+  PX__READS(self);
   return self->kind->forward(out, self, all,
                              px_module_port_tensors(self->kind->inputs, self->kind->input_count));
 }
@@ -150,8 +184,9 @@ px_status px_module_forward_all(px_tensor **results, int result_count, px_module
   PX_TRY(check_inputs(self, inputs, count));
   bool counted;
   PX_TRY(px__nn_call(&counted, self));
-  px_status status = self->hook_count && count ? forward_hooked(all, self, inputs, count)
-                                               : px__forward_bare(all, self, inputs, count);
+  px_status status = !px__list_is_empty(&self->hooks) && count
+                         ? forward_hooked(all, self, inputs, count)
+                         : px__forward_bare(all, self, inputs, count);
   px__nn_called(counted);
   for (int i = 0; i < made; i++)
     if (status == PX_OK && i < result_count)
@@ -192,10 +227,20 @@ static px_status copy_entry(px_module *made, const px__entry *entry, px_module_r
 
 static px_status copy_entries(px_module *made, const px_module *self, px_module_replace replace,
                               void *context) {
-  for (int i = 0; i < self->entry_count; i++)
-    if (!px__is_gap(&self->entries[i]))
-      PX_TRY(copy_entry(made, &self->entries[i], replace, context));
+  px__list *rows = PX_READ(self->entries);
+  int i = 0;
+  for (const px__entry *entry; (entry = px__next_row(rows, &i));)
+    PX_TRY(copy_entry(made, entry, replace, context));
   return PX_OK;
+}
+
+static px_status copy_rows(px_module *made, const px_module *self, px_module_replace replace,
+                           void *context) {
+  const px__attribute *at;
+  PX__READS(self);
+  for (int i = 0; (at = px__row(&self->attributes, i)); i++)
+    PX_TRY(px_module_set_attribute(made, at->name, at->value));
+  return copy_entries(made, self, replace, context);
 }
 
 px_status px_module_copy(px_module **out, px_module *self, px_module_replace replace,
@@ -208,11 +253,9 @@ px_status px_module_copy(px_module **out, px_module *self, px_module_replace rep
   PX_SCOPED(px_module) made = NULL;
   PX_TRY(px_module_new(&made, &bare, NULL, NULL));
   made->kind = self->kind;
-  made->training = self->training;
-  for (int i = 0; i < self->attribute_count; i++)
-    PX_TRY(px_module_set_attribute(made, self->attributes[i].name, self->attributes[i].value));
+  made->training = px__training(self);
   PX_TRY(px__nn_enter(self));
-  px_status status = copy_entries(made, self, replace, context);
+  px_status status = copy_rows(made, self, replace, context);
   px__nn_leave();
   if (status == PX_OK) *out = PX_MOVE(made);
   return status;

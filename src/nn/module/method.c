@@ -64,6 +64,7 @@ static px_status run(px_tensor **out, px_module *self, const px_module_method *m
                      const px_named_value *args, int count) {
   px_value values[ARGUMENTS];
   PX_TRY(bind(values, self, method, args, count));
+  PX__READS(self);
   return method->run(out, self, values);
 }
 
@@ -142,7 +143,7 @@ px_status px_module_invoke(px_tensor **results, int result_count, px_module *sel
   if (count) memcpy(call.args, args, (size_t)count * sizeof *args);
   bool counted;
   PX_TRY(px__nn_call(&counted, self));
-  bool hooked = self->hook_count && !strcmp(method, "forward");
+  bool hooked = px_module_has_hooks(self) && !strcmp(method, "forward");
   px_status status = hooked ? px_module_run(self, &way, &call) : invoke_bare(self, &call);
   px__nn_called(counted);
   px_release(call.replacement);
@@ -164,12 +165,22 @@ px_status px__child(px_module **out, const px_module *self, const char *name) {
   return PX_OK;
 }
 
+px_status px__child_at(px_module **out, px_module *self, int i) {
+  px_module_entry entry;
+  PX__READS(self);
+  bool found = px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry) && entry.module;
+  PX_CHECK(found, PX_INDEX, "index %d is out of range", i);
+  *out = px_retain(entry.module);
+  return PX_OK;
+}
+
 px_status px__child_tensor(px_tensor **out, px_module *self, const char *child, const char *name) {
   px_module *of = NULL;
   px_module_entry entry;
   PX_TRY(px__child(&of, self, child));
-  if (!px_module_entry_find(of, name, &entry) && of->invoke)
-    return px_module_invoke(out, 1, of, name, NULL, 0);
-  *out = px_retain(px__tensor_of(of, name));
+  PX__READS(of);
+  bool found = px_module_entry_find(of, name, &entry);
+  if (!found && of->invoke) return px_module_invoke(out, 1, of, name, NULL, 0);
+  *out = found ? px_retain(entry.tensor) : NULL;
   return PX_OK;
 }

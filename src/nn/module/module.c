@@ -16,29 +16,22 @@ px_status px__nn_enter(const px_module *self) {
 }
 void px__nn_leave(void) { nest--; }
 
-static void entry_clear(px__entry *entry) {
-  px_free(entry->name);
+static void entry_end(px_retired *row) {
+  px__entry *entry = (px__entry *)row;
   px_release(entry->tensor);
   px_release(entry->module);
+  px_free(entry);
 }
 
 void (*px__nn_ended)(const px_module *self);
 static void module_end(px_module *self) {
   void (*ended)(const px_module *) = __atomic_load_n(&px__nn_ended, __ATOMIC_ACQUIRE);
   if (ended) ended(self);
-  for (int i = 0; i < self->entry_count; i++)
-    if (!px__is_gap(&self->entries[i])) entry_clear(&self->entries[i]);
-  for (int i = 0; i < self->attribute_count; i++) {
-    px_free(self->attributes[i].name);
-    px_free(self->attributes[i].text);
-  }
-  for (int i = 0; i < self->hook_count; i++)
-    if (self->hooks[i].release) self->hooks[i].release(self->hooks[i].context);
+  px__list_end(self->entries);
+  px__list_end(self->attributes);
+  px__list_end(self->hooks);
   if (self->kind->release) self->kind->release(self->context);
-  px_free(self->entries);
-  px_free(self->index);
-  px_free(self->attributes);
-  px_free(self->hooks);
+  pthread_mutex_destroy(&self->lock);
   px_object_end(self);
   px_free(self);
 }
@@ -109,6 +102,8 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
   px_object_init(made, &module_class);
   made->kind = kind;
   made->training = true;
+  made->entries = made->attributes = made->hooks = &px__no_rows;
+  pthread_mutex_init(&made->lock, NULL);
   PX_SCOPED(px_module) self = made;
   PX_TRY(set_arguments(self, args));
   if (kind->init) PX_TRY(kind->init(self));
@@ -120,9 +115,10 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
 px_status px_module_adopt_kind(px_module *self, const px_module_kind *kind) {
   PX_GIVEN(self);
   PX_GIVEN(kind);
-  PX_CHECK(self->kind->lazy || (!self->entry_count && !self->attribute_count), PX_VALUE,
+  bool empty = px__list_is_empty(&self->entries) && px__list_is_empty(&self->attributes);
+  PX_CHECK(self->kind->lazy || empty, PX_VALUE,
            "only an empty or a lazy module takes another kind");
-  self->kind = kind;
+  PX_PUBLISH(self->kind, kind);
   return PX_OK;
 }
 
@@ -132,56 +128,58 @@ void *px_module_user(const px_module *self) { return self->user; }
 void px_module_set_user(px_module *self, void *user) { self->user = user; }
 void px_module_set_forward(px_module *self, px_module_function forward) { self->forward = forward; }
 void px_module_set_invoke(px_module *self, px_module_invoker invoke) { self->invoke = invoke; }
-bool px_module_training(const px_module *self) { return self->training; }
-void px_module_set_training(px_module *self, bool training) { self->training = training; }
-
-// ---- attributes
-
-static px__attribute *attribute_find(const px_module *self, const char *name) {
-  for (int i = 0; i < self->attribute_count; i++)
-    if (!strcmp(self->attributes[i].name, name)) return &self->attributes[i];
-  return NULL;
+bool px_module_training(const px_module *self) { return px__training(self); }
+void px_module_set_training(px_module *self, bool training) {
+  __atomic_store_n(&self->training, training, __ATOMIC_RELAXED);
 }
 
-static px_status attribute_store(px__attribute *at, px_value value) {
-  char *text = NULL;
-  if (value.kind == PX_ARG_TEXT) PX_TRY(px_strdup(&text, value.v.text));
-  if (value.kind == PX_ARG_INTS) {
-    memmove(at->ints, value.v.ints, (size_t)value.n * sizeof(int64_t));
-    value.v.ints = at->ints;
-  }
-  px_free(at->text);
-  at->text = text;
-  if (text) value.v.text = text;
-  at->value = value;
+int px_module_read_begin(px_module *self) { return px_read_begin(&self->readers); }
+void px_module_read_end(px_module *self, int reader) { px_read_end(&self->readers, reader); }
+
+// Replaces row i of a list, or appends the row if i is -1. The caller holds the lock.
+static px_status put_row(px__list **list, size_t name_at, int i, void *row, px_retired *old[2]) {
+  if (i < 0) return px__list_append(list, name_at, row, &old[1]);
+  old[0] = (*list)->rows[i];
+  PX_PUBLISH((*list)->rows[i], row);
   return PX_OK;
 }
 
-// Lists point into the array of attributes. Updates them after it was reallocated.
-static void attributes_moved(px_module *self) {
-  for (int i = 0; i < self->attribute_count; i++)
-    if (self->attributes[i].value.kind == PX_ARG_INTS)
-      self->attributes[i].value.v.ints = self->attributes[i].ints;
+// Unlocks the module, and retires a row and a list.
+static void change_end(px_module *self, px_retired *const old[2]) {
+  pthread_mutex_unlock(&self->lock);
+  for (int k = 0; k < 2; k++) px_readers_retire(&self->readers, old[k]);
+}
+
+// ---- attributes
+
+static void attribute_end(px_retired *row) { px_free(row); }
+
+static px_status attribute_new(px__attribute **out, const char *name, px_value value) {
+  bool texts = value.kind == PX_ARG_TEXT;
+  size_t name_bytes = strlen(name) + 1, text_bytes = texts ? strlen(value.v.text) + 1 : 0;
+  PX_TRY(px_alloc((void **)out, sizeof **out + name_bytes + text_bytes));
+  px__attribute *made = *out;
+  made->head.end = attribute_end;
+  memcpy(made->name, name, name_bytes);
+  if (texts) value.v.text = memcpy(made->name + name_bytes, value.v.text, text_bytes);
+  if (value.kind == PX_ARG_INTS)
+    value.v.ints = memcpy(made->ints, value.v.ints, (size_t)value.n * sizeof(int64_t));
+  made->value = value;
+  return PX_OK;
 }
 
 static px_status attribute_set(px_module *self, const char *name, px_value value) {
   PX_CHECK(value.kind != PX_ARG_INTS || (value.n >= 0 && value.n <= PX__ATTRIBUTE_INTS), PX_VALUE,
            "a module's attribute holds at most %d integers, but '%s' has %d", PX__ATTRIBUTE_INTS,
            name, value.n);
-  px__attribute *at = attribute_find(self, name);
-  if (at) return attribute_store(at, value);
-  PX_TRY(px__nn_grow((void **)&self->attributes, &self->attribute_capacity, self->attribute_count,
-                     sizeof *at));
-  attributes_moved(self);
-  px__attribute fresh = {0};
-  PX_TRY(px_strdup(&fresh.name, name));
-  at = &self->attributes[self->attribute_count];
-  *at = fresh;
-  px_status status = attribute_store(at, value);
-  if (status != PX_OK)
-    px_free(fresh.name);
-  else
-    self->attribute_count++;
+  px__attribute *fresh;
+  px_retired *old[2] = {NULL, NULL};
+  PX_TRY(attribute_new(&fresh, name, value));
+  pthread_mutex_lock(&self->lock);
+  int i = px__row_find(&self->attributes, offsetof(px__attribute, name), name);
+  px_status status = put_row(&self->attributes, offsetof(px__attribute, name), i, fresh, old);
+  change_end(self, old);
+  if (status != PX_OK) attribute_end(&fresh->head);
   return status;
 }
 
@@ -196,7 +194,9 @@ px_status px_module_set_attribute(px_module *self, const char *name, px_value va
 }
 
 px_value px_module_attribute(const px_module *self, const char *name) {
-  px__attribute *at = attribute_find(self, name);
+  PX__READS(self);
+  int i = px__row_find(&self->attributes, offsetof(px__attribute, name), name);
+  const px__attribute *at = px__row(&self->attributes, i);
   return at ? at->value : PX_NONE();
 }
 
@@ -206,9 +206,14 @@ double px__float_of(const px_module *self, const char *name) {
 
 // ---- entries
 
+static int entry_find(const px_module *self, const char *name) {
+  return px__row_find(&self->entries, offsetof(px__entry, name), name);
+}
+
 px_tensor *px__tensor_of(const px_module *self, const char *name) {
-  int i = px__entry_find(self, name);
-  return i < 0 ? NULL : self->entries[i].tensor;
+  PX__READS(self);
+  const px__entry *entry = px__entry_row(self, entry_find(self, name));
+  return entry ? entry->tensor : NULL;
 }
 
 static px_status name_check(const char *sort, const char *name) {
@@ -219,33 +224,40 @@ static px_status name_check(const char *sort, const char *name) {
   return PX_OK;
 }
 
-// Replaces the entry of that name, or appends it. Takes the references to tensor and module.
-static px_status entry_put(px_module *self, const px__entry *fresh) {
-  int i = px__entry_find(self, fresh->name);
-  if (i >= 0) {
-    PX_CHECK(self->entries[i].sort == fresh->sort, PX_KEY, "attribute '%s' already exists",
-             fresh->name);
-    px__entry old = self->entries[i];
-    self->entries[i] = *fresh;
-    self->entries[i].name = old.name;
-    px_release(old.tensor);
-    px_release(old.module);
-    return PX_OK;
-  }
-  px__entry added = *fresh;
-  PX_TRY(px__entry_reserve(self));
-  PX_TRY(px_strdup(&added.name, fresh->name));
-  px__entry_add(self, added);
+static px_status entry_new(px__entry **out, const px_module_entry *from) {
+  size_t bytes = strlen(from->name) + 1;
+  PX_TRY(px_alloc((void **)out, sizeof **out + bytes));
+  px__entry *made = *out;
+  made->head.end = entry_end;
+  made->sort = from->sort, made->persistent = from->persistent;
+  made->tensor = px_retain(from->tensor), made->module = px_retain(from->module);
+  memcpy(made->name, from->name, bytes);
   return PX_OK;
 }
 
-static px_status entry_register(px_module *self, px__entry entry) {
-  px_retain(entry.tensor);
-  px_retain(entry.module);
-  px_status status = entry_put(self, &entry);
+// Replaces the entry of that name, or appends it. An entry of another sort is an error, or `moves`
+// to the end.
+static px_status entry_put(px_module *self, px__entry *fresh, bool moves, px_retired *old[2]) {
+  int i = entry_find(self, fresh->name);
+  bool other = i >= 0 && px__entry_row(self, i)->sort != fresh->sort;
+  PX_CHECK(!other || moves, PX_KEY, "attribute '%s' already exists", fresh->name);
+  __atomic_fetch_or(&self->sorts, (int)fresh->sort, __ATOMIC_RELAXED);
+  if (!other) return put_row(&self->entries, offsetof(px__entry, name), i, fresh, old);
+  px_retired *moved = self->entries->rows[i];
+  PX_TRY(px__list_move(&self->entries, i, fresh, &old[1]));
+  old[0] = moved;
+  return PX_OK;
+}
+
+static px_status entry_register(px_module *self, const px_module_entry *entry, bool moves) {
+  px__entry *fresh;
+  px_retired *old[2] = {NULL, NULL};
+  PX_TRY(entry_new(&fresh, entry));
+  pthread_mutex_lock(&self->lock);
+  px_status status = entry_put(self, fresh, moves, old);
+  change_end(self, old);
   if (status == PX_OK) return PX_OK;
-  px_release(entry.tensor);
-  px_release(entry.module);
+  entry_end(&fresh->head);
   return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
@@ -259,10 +271,10 @@ px_status px_module_register_parameter(px_module *self, const char *name, px_ten
              "explicitly. To express '%s' as a function of another Tensor, compute the value in "
              "the forward() method.",
              name, name);
-    px_tensor_set_parameter(parameter, true);
+    if (!px_tensor_is_parameter(parameter)) px_tensor_set_parameter(parameter, true);
   }
-  px__entry entry = {(char *)name, PX_ENTRY_PARAMETER, true, parameter, NULL};
-  return entry_register(self, entry);
+  px_module_entry entry = {name, PX_ENTRY_PARAMETER, true, parameter, NULL};
+  return entry_register(self, &entry, false);
 }
 
 px_status px_module_register_buffer(px_module *self, const char *name, px_tensor *buffer,
@@ -270,16 +282,16 @@ px_status px_module_register_buffer(px_module *self, const char *name, px_tensor
   PX_GIVEN(self);
   PX_GIVEN(name);
   PX_TRY(name_check("buffer", name));
-  px__entry entry = {(char *)name, PX_ENTRY_BUFFER, persistent, buffer, NULL};
-  return entry_register(self, entry);
+  px_module_entry entry = {name, PX_ENTRY_BUFFER, persistent, buffer, NULL};
+  return entry_register(self, &entry, false);
 }
 
 px_status px_module_register_module(px_module *self, const char *name, px_module *child) {
   PX_GIVEN(self);
   PX_GIVEN(name);
   PX_TRY(name_check("module", name));
-  px__entry entry = {(char *)name, PX_ENTRY_MODULE, true, NULL, child};
-  return entry_register(self, entry);
+  px_module_entry entry = {name, PX_ENTRY_MODULE, true, NULL, child};
+  return entry_register(self, &entry, false);
 }
 
 // Keeps the position if the sort is unchanged, otherwise moves the entry to the end.
@@ -287,27 +299,54 @@ px_status px_module_put(px_module *self, const px_module_entry *entry) {
   PX_GIVEN(self);
   PX_GIVEN(entry);
   PX_GIVEN(entry->name);
-  int i = px__entry_find(self, entry->name);
-  px__entry fresh = {(char *)entry->name, entry->sort, entry->persistent, entry->tensor,
-                     entry->module};
-  if (i < 0 || self->entries[i].sort == entry->sort) return entry_register(self, fresh);
-  PX_TRY(px__entry_reserve(self));
-  px_retain(entry->tensor);
-  px_retain(entry->module);
-  px__entry old = px__entry_take(self, i);
-  fresh.name = old.name;
-  px__entry_add(self, fresh);
-  px_release(old.tensor);
-  px_release(old.module);
-  return PX_OK;
+  return entry_register(self, entry, true);
 }
 
 px_status px_module_remove(px_module *self, const char *name) {
   PX_GIVEN(self);
   PX_GIVEN(name);
-  int i = px__entry_find(self, name);
+  px_retired *old[2] = {NULL, NULL};
+  pthread_mutex_lock(&self->lock);
+  int i = entry_find(self, name);
+  if (i >= 0) {
+    old[0] = self->entries->rows[i];
+    px__list_remove(&self->entries, i, &old[1]);
+  }
+  change_end(self, old);
   PX_CHECK(i >= 0, PX_ATTRIBUTE, "'%s' object has no attribute '%s'", self->kind->name, name);
-  px__entry old = px__entry_take(self, i);
-  entry_clear(&old);
   return PX_OK;
+}
+
+static px_module_entry entry_shown(const px__entry *entry) {
+  return (px_module_entry){entry->name, entry->sort, entry->persistent, entry->tensor,
+                           entry->module};
+}
+
+bool px_module_entry_next(const px_module *self, int sorts, int *at, px_module_entry *out) {
+  PX__READS(self);
+  px__list *rows = PX_READ(self->entries);
+  for (const px__entry *entry; (entry = px__next_row(rows, at));) {
+    if (!((int)entry->sort & sorts)) continue;
+    *out = entry_shown(entry);
+    return true;
+  }
+  return false;
+}
+
+bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out) {
+  PX__READS(self);
+  bool other = __atomic_load_n(&self->sorts, __ATOMIC_RELAXED) & ~sorts;
+  int at = 0;
+  if (i < 0) return false;
+  if (!other && !PX_READ(PX_READ(self->entries)->gaps)) at = i, i = 0;  // direct access
+  while (px_module_entry_next(self, sorts, &at, out))
+    if (i-- == 0) return true;
+  return false;
+}
+
+bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out) {
+  PX__READS(self);
+  const px__entry *entry = px__entry_row(self, entry_find(self, name));
+  if (entry) *out = entry_shown(entry);
+  return entry != NULL;
 }

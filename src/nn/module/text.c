@@ -267,6 +267,7 @@ static void extra_lines(growing *g, const char *extra, bool inline_) {
 px_status px_module_text(char **out, px_module *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
+  PX__READS(self);
   enum { EXTRA = 16384 };
   char *extra;
   growing g = {0};

@@ -5,11 +5,12 @@
 
 // ---- the walk: without recursion, so that depth is limited by memory only
 
-// A module whose children are being visited.
+// A module whose children are being visited. Its reader keeps them.
 typedef struct level {
   px_module *module;
-  int next;       // position of the next child
-  size_t length;  // of the module's name
+  px__list *rows;
+  int next, reader;  // position of the next child
+  size_t length;     // of the module's name
 } level;
 
 typedef struct walk {
@@ -84,9 +85,10 @@ static px_status join(walk *w, size_t length, const char *part, size_t *out) {
   return PX_OK;
 }
 
-static px_status visit_entries(walk *w, px_module *self, size_t length, px_entry_sort sort) {
-  for (int i = 0; i < self->entry_count; i++) {
-    px__entry *entry = &self->entries[i];
+static px_status visit_entries(walk *w, const level *of, px_entry_sort sort) {
+  int i = 0;
+  size_t length = of->length;
+  for (const px__entry *entry; (entry = px__next_row(of->rows, &i));) {
     bool fresh = true;
     size_t end;
     if (entry->sort != sort || !entry->tensor) continue;
@@ -94,7 +96,7 @@ static px_status visit_entries(walk *w, px_module *self, size_t length, px_entry
     if (!fresh) continue;
     PX_TRY(join(w, length, entry->name, &end));
     px_module_entry shown = {w->name, sort, entry->persistent, entry->tensor, NULL};
-    PX_TRY(w->visit(w->name, &shown, self, w->context));
+    PX_TRY(w->visit(w->name, &shown, of->module, w->context));
     w->name[length] = 0;
   }
   return PX_OK;
@@ -107,23 +109,35 @@ static px_status enter(walk *w, px_module *self, size_t length) {
   PX_CHECK(fresh || !w->duplicates, PX_RECURSION, "module '%s' contains itself", w->name);
   if (!fresh) return PX_OK;
   PX_TRY(px__nn_grow((void **)&w->levels, &w->level_capacity, w->level_count, sizeof(level)));
-  w->levels[w->level_count++] = (level){self, 0, length};
+  int reader = px_read_begin(&self->readers);
+  level now = {self, PX_READ(self->entries), 0, reader, length};
+  w->levels[w->level_count++] = now;
   px_module_entry own = {w->name, PX_ENTRY_MODULE, true, NULL, self};
   if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(w->name, &own, self, w->context));
-  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, length, PX_ENTRY_PARAMETER));
-  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, length, PX_ENTRY_BUFFER));
+  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, &now, PX_ENTRY_PARAMETER));
+  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, &now, PX_ENTRY_BUFFER));
   return PX_OK;
+}
+
+static void leave(walk *w) {
+  const level *top = &w->levels[--w->level_count];
+  if (w->duplicates) seen_remove(w, top->module);
+  px_read_end(&top->module->readers, top->reader);
+}
+
+// Returns the next child of the module, or NULL.
+static const px__entry *next_child(level *of) {
+  const px__entry *entry;
+  while ((entry = px__next_row(of->rows, &of->next)) && !entry->module) continue;
+  return entry;
 }
 
 static px_status walk_children(walk *w) {
   while (w->level_count) {
     level *top = &w->levels[w->level_count - 1];
-    const px__entry *child = NULL;
-    while (w->recurse && !child && top->next < top->module->entry_count)
-      if (top->module->entries[top->next++].module) child = &top->module->entries[top->next - 1];
+    const px__entry *child = w->recurse ? next_child(top) : NULL;
     if (!child) {
-      if (w->duplicates) seen_remove(w, top->module);
-      w->level_count--;
+      leave(w);
       continue;
     }
     size_t length;
@@ -146,6 +160,7 @@ px_status px_module_walk(px_module *self, int sorts, const char *prefix, bool re
   px_status status = join(&w, 0, prefix ? prefix : "", &length);
   if (status == PX_OK) status = enter(&w, self, length);
   if (status == PX_OK) status = walk_children(&w);
+  while (w.level_count) leave(&w);
   px_free(w.seen);
   px_free(w.levels);
   px_free(w.name);
