@@ -67,6 +67,10 @@ PX_API const px_optimizer_kind *px_optimizer_kind_of(const px_optimizer *self);
 PX_API int px_optimizer_groups(const px_optimizer *self);
 PX_API int64_t px_optimizer_group_size(const px_optimizer *self, int group);
 PX_API px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i);
+// Bracket the use of a borrowed state if another thread may set it. A state found after
+// px_optimizer_read_begin stays valid until px_optimizer_read_end, which takes its result.
+PX_API int px_optimizer_read_begin(px_optimizer *self);
+PX_API void px_optimizer_read_end(px_optimizer *self, int reader);
 // Set or get an option of a group; setting with group -1 applies to all groups. PX_VALUE, with
 // PyTorch's text ("Invalid learning rate: -1.0"); PX_KEY for an unknown option, PX_INDEX for an
 // unknown group.

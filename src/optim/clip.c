@@ -117,9 +117,13 @@ static px_status clip_grads(const clipping *c, px_tensor *const *parameters, int
   int64_t n = 0;
   PX_TRY(px__parameters_given(parameters, count));
   PX_TRY(px_alloc((void **)&grads, (size_t)(count ? count : 1) * sizeof *grads));
-  for (int64_t i = 0; i < count; i++)
-    if (px_tensor_grad(parameters[i])) grads[n++] = px_tensor_grad(parameters[i]);
-  px_status status = clip(c, grads, n);
+  px_status status = PX_OK;
+  for (int64_t i = 0; i < count && status == PX_OK; i++) {
+    status = px_tensor_get_grad(&grads[n], parameters[i]);
+    if (grads[n]) n++;
+  }
+  if (status == PX_OK) status = clip(c, grads, n);
+  while (n > 0) px_release(grads[--n]);
   px_free(grads);
   return status;
 }

@@ -125,7 +125,8 @@ typedef struct run {
 static px_status gather(px_tensor **out, const run *r, px_tensor **parts) {
   static const int64_t flat = -1;
   for (int64_t i = 0; i < r->count; i++) {
-    PX_SCOPED(px_tensor) grad = px_retain(px_tensor_grad(r->parameters[i]));
+    PX_SCOPED(px_tensor) grad = NULL;
+    PX_TRY(px_tensor_get_grad(&grad, r->parameters[i]));
     if (!grad)
       PX_TRY(px_zeros_like(&grad, r->parameters[i], PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
                            NULL));

@@ -27,8 +27,10 @@ static const char *plurals(char *text, size_t bytes, const px_optimizer_kind *ki
 px_status px__step_batch_check(const px__step_batch *batch, px_device device, px_tensor **state) {
   bool supported = device.type == PX_CUDA;
   char names[128];
-  for (int k = 0; k < batch->scalars; k++)
-    supported &= !state[k] || px_tensor_device(state[k]).type == device.type;
+  for (int k = 0; k < batch->scalars; k++) {
+    const px_tensor *scalar = PX_READ(state[k]);
+    supported &= !scalar || px_tensor_device(scalar).type == device.type;
+  }
   PX_CHECK(supported, PX_ASSERTION,
            "If capturable=True, params%s must be on supported devices: ['cuda', 'xpu', 'hpu', "
            "'privateuseone', 'xla'].",
@@ -70,7 +72,7 @@ static px_status begin_value(double *value, px__step_batch *batch, int k) {
 static px_status take_state(px__step_batch *batch, px__stepping *one, int k) {
   double value = 0;
   one->kept[k] = batch->kind->begin(batch->options, k, &value);
-  if (!one->kept[k] || one->state[k]) return PX_OK;
+  if (!one->kept[k] || one->found[k]) return PX_OK;
   PX_TRY(begin_value(&value, batch, k));
   if (!batch->kind->states[k].scalar) return px__stepping_begin(one, k, value);
   return px_full(&one->begun[k], NULL, 0, px_float(value), PX_FLOAT32,
@@ -87,8 +89,9 @@ static bool fits(const px__step_batch *batch, const px__stepping *one) {
          px_device_equal(px_tensor_device(other->parameter), px_tensor_device(one->parameter));
 }
 
-px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor **state) {
-  px__stepping one = {.parameter = parameter, .state = state};
+px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor *grad_take,
+                             px_tensor **state) {
+  px__stepping one = px__stepping_of(parameter, grad_take, state);
   px_status status = PX_OK;
   for (int k = 0; k < batch->kind->state_count && status == PX_OK; k++)
     status = take_state(batch, &one, k);
@@ -118,7 +121,7 @@ static void fill_in(px_value *args, const px__step_batch *batch, int i, px_tenso
   const px__stepping *one = &batch->members[i];
   px_value *last_args = args + PX__STATES + batch->kind->state_count;
   args[PX__PARAMETER] = PX_T(one->parameter);
-  args[PX__GRADIENT] = PX_T(px_tensor_grad(one->parameter));
+  args[PX__GRADIENT] = PX_T(one->grad);
   for (int k = 0; k < batch->kind->state_count; k++)
     args[PX__STATES + k] = one->kept[k] ? PX_T(px__stepping_state(one, k)) : PX_NONE();
   *last_args++ = PX_T(numbers);

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Internal header of optimizers and schedules.
 #pragma once
+#include <pthread.h>
+
 #include "phlox/optim.h"
+#include "phlox/readers.h"
 
 enum { PX__OPTION_LIMIT = 14, PX__NUMBER_LIMIT = 16 };
 
-typedef struct px__group {
-  px_tensor **parameters, **states;  // states[i * PX_OPTIMIZER_STATES + k]: state k of parameter i
-  int64_t count;
-  double options[PX__OPTION_LIMIT];  // in the order of the kind's table
-  double initial_lr;                 // NAN without a schedule
-  px_tensor *rate;                   // replaces option lr, or NULL
-} px__group;
+// Numbers read by some threads while one sets them.
+static inline double px__number(const double *from) {
+  double value;
+  __atomic_load(from, &value, __ATOMIC_RELAXED);
+  return value;
+}
+static inline void px__number_set(double *to, double value) {
+  __atomic_store(to, &value, __ATOMIC_RELAXED);
+}
 
 // A state of each parameter: a tensor like the parameter, or a number stored as a 0-dim float32
 // tensor on the CPU.
@@ -48,18 +53,21 @@ extern const int px__optimizer_kind_count;
 
 // stepping.c. A parameter during a step. States created by the step belong to it until it succeeds.
 typedef struct px__stepping {
-  px_tensor *parameter, **state, *begun[PX_OPTIMIZER_STATES];
+  px_tensor *parameter, *grad;                                         // grad: owned
+  px_tensor **state;                                                   // the owner's slots; atomic
+  px_tensor *found[PX_OPTIMIZER_STATES], *begun[PX_OPTIMIZER_STATES];  // begun: owned
   bool kept[PX_OPTIMIZER_STATES];
   double first;  // 1: a tensor state is created
 } px__stepping;
+px__stepping px__stepping_of(px_tensor *parameter, px_tensor *grad_take, px_tensor **state);
 // The k-th state, existing or created.
 static inline px_tensor *px__stepping_state(const px__stepping *s, int k) {
-  return s->state[k] ? s->state[k] : s->begun[k];
+  return s->found[k] ? s->found[k] : s->begun[k];
 }
 // Creates a state as a tensor like the parameter.
 px_status px__stepping_begin(px__stepping *s, int k, double value)
     __attribute__((warn_unused_result));
-// Commits the created states, or releases them.
+// Commits the created states, or releases them. Releases the gradient.
 void px__stepping_end(px__stepping *s, bool done);
 
 // on_device.c. A batch of parameters on one device. One launch computes the numbers of all of them.
@@ -76,8 +84,8 @@ typedef struct px__step_batch {
 } px__step_batch;
 void px__step_batch_begin(px__step_batch *batch, const px_optimizer_kind *kind,
                           const double *options, const px_step_options *manner);
-px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor **state)
-    __attribute__((warn_unused_result));
+px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor *grad_take,
+                             px_tensor **state) __attribute__((warn_unused_result));
 px_status px__step_batch_end(px__step_batch *batch) __attribute__((warn_unused_result));
 void px__step_batch_drop(px__step_batch *batch);  // instead of px__step_batch_end, after a failure
 // Strict batch: fails if a parameter or its step counter is not on a device.
@@ -107,16 +115,15 @@ struct px_scheduler {
   px_object head;
   const px_scheduler_kind *kind;  // NULL: custom
   px_optimizer *optimizer;
-  int64_t epoch;
-  double options[PX__SCHEDULE_LIMIT];  // in the order of the kind's table
+  int64_t epoch;                       // atomic
+  double options[PX__SCHEDULE_LIMIT];  // in the order of the kind's table; atomic
   int64_t *milestones;                 // ascending
   int milestone_count;
-  double *base;     // per group present at construction
-  double *scratch;  // per group present at construction
+  double *base;  // per group present at construction; atomic
   int groups;
   px_rates rates;
   void *context;
-  px_plateau plateau;  // of ReduceLROnPlateau
+  px_plateau plateau;  // of ReduceLROnPlateau; atomic
 };
 
 // A row of the generated table (optim/*.optim). Without `next` and `at` the schedule depends on a

@@ -13,7 +13,6 @@ static void scheduler_destroy(void *object) {
   px_release(self->optimizer);
   px_free(self->milestones);
   px_free(self->base);
-  px_free(self->scratch);
   px_object_end(self);
   px_free(self);
 }
@@ -101,7 +100,6 @@ static px_status scheduler_make(px_scheduler **out, px_optimizer *optimizer, int
   self->epoch = last_epoch;
   self->groups = px_optimizer_groups(optimizer);
   PX_TRY(px_alloc((void **)&self->base, (size_t)self->groups * sizeof *self->base));
-  PX_TRY(px_alloc((void **)&self->scratch, (size_t)self->groups * sizeof *self->scratch));
   *out = PX_MOVE(self);
   return PX_OK;
 }
@@ -217,23 +215,33 @@ static px_status set_rates(px_scheduler *self, const double *rates) {
   return PX_OK;
 }
 
-static px_status step_custom(px_scheduler *self) {
+static px_status compute_rates(px_scheduler *self, double *rates) {
   for (int g = 0; g < self->groups; g++)
-    PX_TRY(px_optimizer_get(&self->scratch[g], self->optimizer, g, "lr"));
-  PX_TRY(self->rates(self->scratch, self->groups, self, self->context));
-  return set_rates(self, self->scratch);
+    PX_TRY(px_optimizer_get(&rates[g], self->optimizer, g, "lr"));
+  PX_TRY(self->rates(rates, self->groups, self, self->context));
+  return set_rates(self, rates);
+}
+
+static px_status step_custom(px_scheduler *self) {
+  double *rates;
+  PX_TRY(px_alloc((void **)&rates, (size_t)self->groups * sizeof *rates));
+  px_status status = compute_rates(self, rates);
+  px_free(rates);
+  return status;
+}
+
+static void options_of(double out[PX__SCHEDULE_LIMIT], const px_scheduler *self) {
+  for (int k = 0; k < PX__SCHEDULE_LIMIT; k++) out[k] = px__number(&self->options[k]);
 }
 
 // A group added later has no base rate. PyTorch's rule: it is stepped if the next rate follows from
 // the last one alone, otherwise skipped.
 static px_status step_kind(px_scheduler *self, double epoch, bool closed) {
+  double options[PX__SCHEDULE_LIMIT];
+  options_of(options, self);
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
-    px_schedule_point at = {self->options,
-                            self->milestones,
-                            self->milestone_count,
-                            epoch,
-                            g < self->groups ? self->base[g] : NAN,
-                            0};
+    px_schedule_point at = {
+        options, self->milestones, self->milestone_count, epoch, px_scheduler_base_lr(self, g), 0};
     double lr, momentum;
     if (closed && isnan(at.base)) continue;
     PX_TRY(px_optimizer_get(&at.lr, self->optimizer, g, "lr"));
@@ -249,9 +257,9 @@ px_status px_scheduler_step(px_scheduler *self) {
   PX_GIVEN(self);
   PX_CHECK(self->rates || !uses_metric(self->kind), PX_TYPE,
            "%s.step() missing 1 required positional argument: 'metrics'", self->kind->name);
-  self->epoch++;
-  px_status status = self->rates ? step_custom(self) : step_kind(self, (double)self->epoch, false);
-  if (status != PX_OK) self->epoch--;
+  int64_t epoch = __atomic_add_fetch(&self->epoch, 1, __ATOMIC_RELAXED);
+  px_status status = self->rates ? step_custom(self) : step_kind(self, (double)epoch, false);
+  if (status != PX_OK) __atomic_sub_fetch(&self->epoch, 1, __ATOMIC_RELAXED);
   return status;
 }
 
@@ -259,25 +267,38 @@ px_status px_scheduler_step_to(px_scheduler *self, double epoch) {
   PX_GIVEN(self);
   PX_CHECK(isfinite(epoch) && fabs(epoch) < 0x1p53, PX_VALUE,
            "expected an epoch below 2**53 in magnitude, got %g", epoch);
-  int64_t before = self->epoch;
-  self->epoch = (int64_t)floor(epoch);
+  double whole = floor(epoch);
+  int64_t before = __atomic_exchange_n(&self->epoch, (int64_t)whole, __ATOMIC_RELAXED);
   bool closed = !self->rates && self->kind->at;
-  px_status status = self->rates ? step_custom(self)
-                                 : step_kind(self, closed ? epoch : (double)self->epoch, closed);
-  if (status != PX_OK) self->epoch = before;
+  px_status status =
+      self->rates ? step_custom(self) : step_kind(self, closed ? epoch : whole, closed);
+  if (status != PX_OK) __atomic_store_n(&self->epoch, before, __ATOMIC_RELAXED);
   return status;
+}
+
+static bool step_plateau(px_scheduler *self, const double *options, double metric) {
+  px_plateau *kept = &self->plateau;
+  px_plateau now = {px__number(&kept->best), px__number(&kept->bad_epochs),
+                    px__number(&kept->cooling)};
+  bool reduces = px_plateau_step(&now, options, metric);
+  px__number_set(&kept->best, now.best);
+  px__number_set(&kept->bad_epochs, now.bad_epochs);
+  px__number_set(&kept->cooling, now.cooling);
+  return reduces;
 }
 
 px_status px_scheduler_step_metric(px_scheduler *self, double metric) {
   PX_GIVEN(self);
   PX_CHECK(self->kind && uses_metric(self->kind), PX_TYPE,
            "this schedule does not depend on a metric");
-  self->epoch++;
-  if (!px_plateau_step(&self->plateau, self->options, metric)) return PX_OK;
+  double options[PX__SCHEDULE_LIMIT];
+  options_of(options, self);
+  __atomic_add_fetch(&self->epoch, 1, __ATOMIC_RELAXED);
+  if (!step_plateau(self, options, metric)) return PX_OK;
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
     double lr;
     PX_TRY(px_optimizer_get(&lr, self->optimizer, g, "lr"));
-    PX_TRY(px_optimizer_set(self->optimizer, g, "lr", px_plateau_rate(self->options, lr)));
+    PX_TRY(px_optimizer_set(self->optimizer, g, "lr", px_plateau_rate(options, lr)));
   }
   return PX_OK;
 }
@@ -289,14 +310,16 @@ double px_scheduler_last_lr(const px_scheduler *self, int group) {
   return px_optimizer_get(&lr, self->optimizer, group, "lr") == PX_OK ? lr : NAN;
 }
 
-int64_t px_scheduler_epoch(const px_scheduler *self) { return self->epoch; }
+int64_t px_scheduler_epoch(const px_scheduler *self) {
+  return __atomic_load_n(&self->epoch, __ATOMIC_RELAXED);
+}
 double px_scheduler_base_lr(const px_scheduler *self, int group) {
-  return group >= 0 && group < self->groups ? self->base[group] : NAN;
+  return group >= 0 && group < self->groups ? px__number(&self->base[group]) : NAN;
 }
 px_status px_scheduler_set_base_lr(px_scheduler *self, int group, double lr) {
   PX_GIVEN(self);
   PX_CHECK(group >= 0 && group < self->groups, PX_INDEX, "there is no parameter group %d", group);
-  self->base[group] = lr;
+  px__number_set(&self->base[group], lr);
   return PX_OK;
 }
 
@@ -326,7 +349,7 @@ px_status px_scheduler_get(double *out, const px_scheduler *self, const char *op
   PX_GIVEN(option);
   const double *value = value_find((px_scheduler *)self, option);
   if (!value) return no_option(self, option);
-  *out = *value;
+  *out = px__number(value);
   return PX_OK;
 }
 
@@ -335,6 +358,6 @@ px_status px_scheduler_set(px_scheduler *self, const char *option, double value)
   PX_GIVEN(option);
   double *slot = value_find(self, option);
   if (!slot) return no_option(self, option);
-  *slot = value;
+  px__number_set(slot, value);
   return PX_OK;
 }

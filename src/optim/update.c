@@ -66,9 +66,10 @@ static bool is_plain_float(const px_tensor *t) {
 static px_status read_scalar(double *out, float **slot, const px_tensor *t) {
   px_scalar value;
   if (is_plain_float(t)) {
-    float *at = px_tensor_data(t);
+    float *at = px_tensor_data(t), number;
+    __atomic_load(at, &number, __ATOMIC_RELAXED);  // another thread may step
     if (slot) *slot = at;
-    return *out = *at, PX_OK;
+    return *out = number, PX_OK;
   }
   if (slot) *slot = NULL;
   PX_TRY(px_tensor_item(&value, t));
@@ -128,7 +129,7 @@ static px_status take_states(step *s, member *m, px_value *arg) {
     double value = 0;
     m->scalars[k] = 0;
     one->kept[k] = s->kind->begin(s->options, k, &value);
-    if (one->kept[k] && !one->state[k]) PX_TRY(begin_state(s, one, k, value));
+    if (one->kept[k] && !one->found[k]) PX_TRY(begin_state(s, one, k, value));
     px_tensor *t = px__stepping_state(one, k);
     if (!s->kind->states[k].scalar)
       *arg++ = one->kept[k] ? PX_T(t) : PX_NONE();
@@ -172,11 +173,11 @@ static px_status check_capture(const step *s, px_device device) {
 }
 
 static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
-  px_tensor *parameter = m->stepping.parameter;
   if (s->counts && device.type == PX_CUDA) PX_TRY(check_capture(s, device));
   PX_TRY(take_states(s, m, args + PX__STATES));
   PX_TRY(make_numbers(s, m->stepping.first, m->scalars));
-  args[PX__PARAMETER] = PX_T(parameter), args[PX__GRADIENT] = PX_T(px_tensor_grad(parameter));
+  args[PX__PARAMETER] = PX_T(m->stepping.parameter);
+  args[PX__GRADIENT] = PX_T(m->stepping.grad);
   memcpy(args + s->tensors, s->numbers, (size_t)s->kind->number_count * sizeof *args);
   return PX_OK;
 }
@@ -186,8 +187,9 @@ static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
 static px_status write_scalars(const step *s, const member *m) {
   for (int k = 0; s->counts && k < s->kind->state_count; k++) {
     if (!m->stepping.kept[k] || !s->kind->states[k].scalar) continue;
+    float number = (float)m->scalars[k];
     if (m->slots[k])
-      *m->slots[k] = (float)m->scalars[k];
+      __atomic_store(m->slots[k], &number, __ATOMIC_RELAXED);
     else
       PX_TRY(px_init_constant(px__stepping_state(&m->stepping, k), m->scalars[k]));
   }
@@ -230,13 +232,14 @@ static px_status read_manner(step *s, const px_step_options *manner) {
 }
 
 static px_status step_by_host(step *s, const px_step_options *manner, px_tensor *parameter,
-                              px_tensor **state, px_device device) {
+                              px_tensor *grad_take, px_tensor **state) {
+  PX_SCOPED(px_tensor) grad = grad_take;
   PX_TRY(read_manner(s, manner));
   if (s->skipped) return PX_OK;
   member *m = &s->members[s->count];
-  m->stepping = (px__stepping){.parameter = parameter, .state = state};
+  m->stepping = px__stepping_of(parameter, PX_MOVE(grad), state);
   px_value *args = s->args + s->count * s->op->param_count;
-  px_status status = fill_in(s, m, args, device);
+  px_status status = fill_in(s, m, args, px_tensor_device(parameter));
   if (status != PX_OK) return px__stepping_end(&m->stepping, false), status;
   return ++s->count < MAX_BATCH ? PX_OK : take_steps(s);
 }
@@ -245,12 +248,14 @@ static px_status step_each(step *s, px__step_batch *batch, px_tensor *const *par
                            px_tensor **states, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     px_tensor **state = states + i * PX_OPTIMIZER_STATES;
-    if (!px_tensor_grad(parameters[i])) continue;
+    PX_SCOPED(px_tensor) grad = NULL;
+    PX_TRY(px_tensor_get_grad(&grad, parameters[i]));
+    if (!grad) continue;
     px_device device = px_tensor_device(parameters[i]);
     if (batch->strict) PX_TRY(px__step_batch_check(batch, device, state));
     PX_TRY(batch->on_device && device.type == PX_CUDA
-               ? px__step_batch_add(batch, parameters[i], state)
-               : step_by_host(s, batch->manner, parameters[i], state, device));
+               ? px__step_batch_add(batch, parameters[i], PX_MOVE(grad), state)
+               : step_by_host(s, batch->manner, parameters[i], PX_MOVE(grad), state));
   }
   return PX_OK;
 }

@@ -703,6 +703,21 @@ PX_TEST(a_failed_step_keeps_parameter_and_state) {
   }
 }
 
+PX_TEST(a_replaced_state_lives_until_the_reader_ends) {
+  PX_SCOPED(px_tensor) w = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", w);
+  int64_t before = px_live_objects("tensor");
+  px_tensor *state = leaf((float[]){2}, 1);
+  OK(px_optimizer_set_state(o, 0, 0, "momentum_buffer", state));
+  px_release(state);
+  int reader = px_optimizer_read_begin(o);
+  state = px_optimizer_state(o, 0, 0, "momentum_buffer");
+  OK(px_optimizer_set_state(o, 0, 0, "momentum_buffer", NULL));
+  CHECK_EQ(px_tensor_numel(state), 1);
+  px_optimizer_read_end(o, reader);
+  CHECK_EQ(px_live_objects("tensor"), before);
+}
+
 PX_TEST(missing_groups_and_parameters_are_errors) {
   PX_SCOPED(px_tensor) w = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", w);

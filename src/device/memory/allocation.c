@@ -57,4 +57,6 @@ void px__allocation_free(px_allocation *allocation) {
     frees[b->kind](allocation);
 }
 
-void px__allocation_expose(px_allocation *allocation) { allocation->foreign = true; }
+void px__allocation_expose(px_allocation *allocation) {
+  __atomic_store_n(&allocation->foreign, true, __ATOMIC_RELAXED);
+}
