@@ -66,7 +66,8 @@ static px_status install_low(px__low *v) {
 // Outside of backward a gradient has its parameter's dtype.
 static px_status cast_gradient(const px__low *v) {
   PX_SCOPED(px_tensor) cast = NULL;
-  px_tensor *grad = px_tensor_grad(v->tensor);
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(px_tensor_get_grad(&grad, v->tensor));
   px_dtype dtype = px_tensor_dtype(v->tensor);
   if (!grad || px_tensor_dtype(grad) == dtype) return PX_OK;
   PX_TRY(px_to(&cast, grad, dtype, PX_DEVICE_NONE, false, false));

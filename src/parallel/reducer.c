@@ -100,7 +100,8 @@ static bool same_memory(const px_tensor *a, const px_tensor *b) {
 
 // Writes the reduced gradient. A parameter unused on all ranks keeps its previous gradient.
 static px_status write_gradient(px_reducer *self, px__variable *v) {
-  px_tensor *grad = px_tensor_grad(v->tensor);
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(px_tensor_get_grad(&grad, v->tensor));
   if (!v->used && !grad) return PX_OK;
   if (!v->used && (self->find_unused || self->static_graph)) return PX_OK;
   if (self->view) return grad == v->view ? PX_OK : px_tensor_set_grad(v->tensor, v->view);
@@ -180,7 +181,8 @@ static px_status scale_to_share(px_reducer *self, px__variable *v) {
 
 // Copies the gradient into the parameter's slot of the bucket.
 static px_status fill_slot(px_reducer *self, px__variable *v) {
-  px_tensor *grad = px_tensor_grad(v->tensor);
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(px_tensor_get_grad(&grad, v->tensor));
   if (v->in_place) return view_in_place(v, grad);
   if (!grad) return px_zero_(v->view);
   PX_SCOPED(px_tensor) plain = NULL;

@@ -15,9 +15,10 @@ typedef struct px__registration {
 typedef struct px__shard {
   px_shards *shards;
   char *name;
-  px_tensor *local;   // the shard; owned
-  px_tensor *whole;   // the unsharded parameter, a leaf; its storage is freed when sharded; owned
-  px_tensor *summed;  // gradient of passes without reduction, in the reduction dtype; owned
+  px_tensor *local;     // the shard; owned
+  px_tensor *whole;     // the unsharded parameter, a leaf; its storage is freed when sharded; owned
+  px_tensor *summed;    // gradient of passes without reduction, in the reduction dtype; owned
+  px_tensor *reducing;  // gradient during its copy to the reduction buffer; owned
   px_tensor *unaveraged;  // reduced gradient not yet averaged over replicas; owned
   int ndim;
   int64_t sizes[PX_MAX_DIMS];

@@ -284,15 +284,11 @@ px_status px__shards_reshard(px_shards *self) {
 
 // ---- reducing
 
-static px_tensor *gradient_of(const px__shard *v) {
-  px_tensor *grad = v->whole ? px_tensor_grad(v->whole) : NULL;
-  return grad ? grad : v->summed;
-}
-
 // Accumulates the new gradient into that of earlier unreduced passes, in the reduction dtype.
 static px_status accumulate_unreduced(px_shards *self, px__shard *v) {
-  px_tensor *grad = v->whole ? px_tensor_grad(v->whole) : NULL;
+  PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
+  if (v->whole) PX_TRY(px_tensor_get_grad(&grad, v->whole));
   if (!grad || (self->reduces && !v->summed)) return PX_OK;
   PX_TRY(px_tensor_detach(&plain, grad));
   if (v->summed) {
@@ -312,7 +308,7 @@ static px_status pack_lines(px_tensor *flat, px__shard *v, int64_t part, int64_t
   PX_SCOPED(px_tensor) from = NULL;
   PX_SCOPED(px_tensor) to = NULL;
   int64_t width = line_width(v);
-  PX_TRY(px_tensor_detach(&plain, gradient_of(v)));
+  PX_TRY(px_tensor_detach(&plain, v->reducing));
   PX_TRY(px_reshape(&lines, plain, (int64_t[]){v->share / width, size, width}, 3));
   PX_TRY(px_permute(&from, lines, (int64_t[]){1, 0, 2}, 3));
   PX_TRY(lines_at(&to, flat, v, px_tensor_dtype(flat), part, width, v->reduce_at));
@@ -323,7 +319,7 @@ static px_status pack_gradient(px_tensor *flat, px__shard *v, int64_t part, int6
   if (v->dim) return v->share ? pack_lines(flat, v, part, size) : PX_OK;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) row = NULL;
-  PX_TRY(px_tensor_detach(&plain, gradient_of(v)));
+  PX_TRY(px_tensor_detach(&plain, v->reducing));
   PX_TRY(px_reshape(&row, plain, (int64_t[]){px_tensor_numel(plain)}, 1));
   int64_t all = px_tensor_numel(plain), full = v->share ? all / v->share : 0;
   PX_SCOPED(px_tensor) to = NULL;
@@ -359,32 +355,35 @@ static px_status pack_gradients(px_shards *self, px_tensor *flat, int64_t part) 
 static bool is_padded(const px_shards *self) {
   for (int i = 0; i < self->count; i++) {
     const px__shard *v = &self->items[i];
-    if (v->reduced && v->share * rank_count(self) != px_tensor_numel(gradient_of(v))) return true;
+    if (v->reduced && v->share * rank_count(self) != px_tensor_numel(v->reducing)) return true;
   }
   return false;
 }
 
 // Lays out the reduction buffer. Ranks with different sets of gradients issue different calls, and
 // the communicator reports the mismatch.
-static int64_t plan_reduction(px_shards *self, px_dtype *dtype) {
-  int64_t part = 0;
+static px_status plan_reduction(int64_t *part, px_shards *self, px_dtype *dtype) {
+  *part = 0;
   *dtype = self->reduce_dtype;
   for (int i = 0; i < self->count; i++) {
     px__shard *v = &self->items[i];
-    px_tensor *grad = gradient_of(v);
-    v->reduced = grad != NULL;
-    v->reduce_at = part;
-    if (!grad) continue;
-    if (*dtype == PX_DTYPE_NONE) *dtype = px_tensor_dtype(grad);
-    part += v->share;
+    if (v->whole) PX_TRY(px_tensor_get_grad(&v->reducing, v->whole));
+    if (!v->reducing) v->reducing = px_retain(v->summed);
+    v->reduced = v->reducing != NULL;
+    v->reduce_at = *part;
+    if (!v->reducing) continue;
+    if (*dtype == PX_DTYPE_NONE) *dtype = px_tensor_dtype(v->reducing);
+    *part += v->share;
   }
-  return part;
+  return PX_OK;
 }
 
-static px_status reduce(px_shards *self) {
+static px_status reduce_gradients(px_shards *self) {
   PX_SCOPED(px_tensor) flat = NULL;
   px_dtype dtype;
-  int64_t part = plan_reduction(self, &dtype), all = part * rank_count(self);
+  int64_t part;
+  PX_TRY(plan_reduction(&part, self, &dtype));
+  int64_t all = part * rank_count(self);
   if (!part) return PX_OK;
   PX_TRY(px_tensor_empty(&flat, 1, &all, dtype, device_of(self)));
   if (is_padded(self)) PX_TRY(px_zero_(flat));
@@ -400,6 +399,15 @@ static px_status reduce(px_shards *self) {
   return px_comm_run(&self->reduction, self->context->comm, &collective);
 }
 
+static px_status reduce(px_shards *self) {
+  px_status status = reduce_gradients(self);
+  for (int i = 0; i < self->count; i++) {
+    px_release(self->items[i].reducing);
+    self->items[i].reducing = NULL;
+  }
+  return status;
+}
+
 // Returns a parameter's rows of the reduction result.
 static px_status rows_of(px_tensor **out, const px_shards *self, const px__shard *v) {
   PX_SCOPED(px_tensor) part = NULL;
@@ -410,14 +418,13 @@ static px_status rows_of(px_tensor **out, const px_shards *self, const px__shard
 // Converts rows to a gradient, on the CPU with offload. Asynchronous copies to pinned memory
 // complete at the end of backward.
 static px_status as_gradient(px_tensor **out, px_shards *self, const px__shard *v,
-                             const px_tensor *rows) {
+                             const px_tensor *rows, bool accumulates) {
   PX_SCOPED(px_tensor) cast = NULL;
   bool to_cpu = self->offload && px_tensor_device(rows).type != PX_CPU;
   px_dtype dtype = px_tensor_dtype(v->local);
   PX_TRY(px_to(&cast, rows, dtype, PX_DEVICE_NONE, false, false));
   if (!to_cpu) return *out = PX_MOVE(cast), PX_OK;
-  if (!self->pin || px_tensor_grad(v->local))
-    return px_to(out, cast, PX_DTYPE_NONE, px_cpu(), false, false);
+  if (!self->pin || accumulates) return px_to(out, cast, PX_DTYPE_NONE, px_cpu(), false, false);
   PX_TRY(px_tensor_empty_pinned(out, v->ndim, px_tensor_sizes(v->local), dtype));
   self->context->copies_pending = true;
   return px_copy_(*out, cast, true);
@@ -426,9 +433,10 @@ static px_status as_gradient(px_tensor **out, px_shards *self, const px__shard *
 static px_status accumulate_part(px_shards *self, px__shard *v) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
-  px_tensor *before = px_tensor_grad(v->local);
+  PX_SCOPED(px_tensor) before = NULL;
+  PX_TRY(px_tensor_get_grad(&before, v->local));
   PX_TRY(rows_of(&rows, self, v));
-  PX_TRY(as_gradient(&grad, self, v, rows));
+  PX_TRY(as_gradient(&grad, self, v, rows, before != NULL));
   if (before) return px_add_(before, grad, px_int(1));
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));

@@ -381,11 +381,14 @@ EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tens
 // ---- backward and grad
 // Accumulates the gradients of px_grad in the grad of `inputs`: backward(inputs=...).
 static PyObject *accumulate(int count, px_tensor *const *inputs, px_tensor **grads) {
-  PyObject *failed = NULL;
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) grad = grads[i];
-    px_tensor *before = px_tensor_grad(inputs[i]);
-    if (!grad || failed || PyErr_Occurred()) continue;
+    PX_SCOPED(px_tensor) before = NULL;
+    if (!grad || PyErr_Occurred()) continue;
+    if (px_tensor_get_grad(&before, inputs[i]) != PX_OK) {
+      ext_raise();
+      continue;
+    }
     PX_SCOPED(px_tensor)
     sum = before ? ext_op_tensor(EXT_OP("add"), PX_CALL_NEW, 2,
                                  (ext_named[]){{"self", PX_T(before)}, {"other", PX_T(grad)}})

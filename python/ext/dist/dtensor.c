@@ -247,7 +247,8 @@ EXT_FUNCTION(torch, _sharded_over, "(part: Tensor, spec: tuple) -> Tensor",
 
 // The gradient as an object of the class, created once.
 static PyObject *gradient(PyObject *self) {
-  px_tensor *grad = px_tensor_grad(ext_tensor(self));
+  PX_SCOPED(px_tensor) grad = NULL;
+  EXT_TRY(px_tensor_get_grad(&grad, ext_tensor(self)));
   EXT_OWNED *object = grad ? ext_wrap_like(self, grad) : Py_NewRef(Py_None);
   if (!object || object == Py_None || ext_is_sharded(object)) return ext_moved(&object);
   EXT_OWNED *bare = detached_shard(object);
@@ -449,7 +450,7 @@ EXT_CLASS_METHOD(sharded, __torch_function__,
 
 // Items of a sequence, or their gradients, sorted into shards and others.
 typedef struct norm_items {
-  px_tensor **parts, **own;
+  px_tensor **parts, **own, **held;  // held: owned references of the items
   int64_t part_count, own_count;
   PyObject *full_tensors;  // owns full tensors of items sharded along several dimensions or partial
   PyObject *like;          // the first sharded item; borrowed
@@ -487,7 +488,9 @@ static int sort_one(norm_items *k, PyObject *object, px_tensor *value) {
 
 static int sort(norm_items *k, const ext_tensors *g, bool gradients) {
   for (Py_ssize_t i = 0; i < g->count; i++) {
-    px_tensor *value = gradients ? px_tensor_grad(g->items[i]) : g->items[i];
+    px_tensor *value = px_retain(gradients ? NULL : g->items[i]);
+    if (gradients) EXT_TRY_INT(px_tensor_get_grad(&value, g->items[i]));
+    k->held[i] = value;
     if (value && sort_one(k, px_tensor_user(g->items[i]), value) < 0) return -1;
   }
   return 0;
@@ -520,9 +523,9 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
   EXT_OWNED *full_tensors = PyList_New(0);
   norm_items k = {.full_tensors = full_tensors};
   if (!full_tensors) return -1;
-  k.parts = PyMem_Calloc(2 * (size_t)g->count, sizeof *k.parts);
+  k.parts = PyMem_Calloc(3 * (size_t)g->count, sizeof *k.parts);
   if (!k.parts) return PyErr_NoMemory(), -1;
-  k.own = k.parts + g->count;
+  k.own = k.parts + g->count, k.held = k.own + g->count;
   int bad = sort(&k, g, gradients);
   px_comm *comm = !bad && k.part_count ? ext_comm(k.comm) : NULL;
   if (comm) {
@@ -532,6 +535,7 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
   }
   if (comm && !bad && error_if_nonfinite && check_finite(*out, norm_type) < 0) bad = -1;
   Py_XDECREF(k.comm);
+  for (Py_ssize_t i = 0; i < g->count; i++) px_release(k.held[i]);
   PyMem_Free(k.parts);
   if (bad) px_release(*out), *out = NULL;
   return bad;

@@ -404,7 +404,8 @@ EXT_METHOD(module, requires_grad_, "(requires_grad: bool = True) -> Self",
 
 static px_status zero_gradient(const char *name, const px_module_entry *entry, px_module *owner,
                                void *context) {
-  px_tensor *grad = px_tensor_grad(entry->tensor);
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(px_tensor_get_grad(&grad, entry->tensor));
   if (!grad) return PX_OK;
   // A gradient without history may be a view, as in DistributedDataParallel.
   if (px_tensor_requires_grad(grad)) PX_TRY(px_tensor_detach_inplace(grad));

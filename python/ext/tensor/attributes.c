@@ -73,15 +73,17 @@ EXT_SETTER(tensor_base, grad) {
 }
 EXT_GETTER_AND_SETTER(tensor_base, grad, "Tensor | None",
                       "The gradient accumulated by backward(), or None.") {
-  px_tensor *grad = px_tensor_grad(T(self));
+  px_tensor *grad;
+  EXT_TRY(px_tensor_get_grad(&grad, T(self)));
   if (!grad && px_tensor_requires_grad(T(self)) && !px_tensor_is_leaf(T(self)) &&
       !px_tensor_retains_grad(T(self)) && PyErr_WarnEx(PyExc_UserWarning, non_leaf_grad, 1) < 0)
     return NULL;
-  return ext_wrap_borrowed(grad);
+  return ext_wrap(grad);
 }
 EXT_GETTER_AND_SETTER(tensor_base, _grad, "Tensor | None",
                       "Same as grad, without the warning for non-leaf tensors.") {
-  return ext_wrap_borrowed(px_tensor_grad(T(self)));
+  px_tensor *grad;
+  return ext_result(px_tensor_get_grad(&grad, T(self)), &grad);
 }
 EXT_SETTER(tensor_base, _grad) { return tensor_base_assign_grad(self, value, unused); }
 
