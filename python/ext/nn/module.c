@@ -28,13 +28,15 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
   ext_gil gil;
   PX_TRY(ext_gil_take(&gil));
   px_status status = PX_OK;
-  PyObject *object = px_module_user(self), *args[EXT_PORTS], *result = NULL;
+  PyObject *object = Py_XNewRef((PyObject *)px_module_user(self));  // may be replaced
+  PyObject *args[EXT_PORTS], *result = NULL;
   int made = object ? ext_wrap_inputs(args, kind, inputs, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
   if (!PyErr_Occurred()) result = ext_module_run(object, args, made, NULL);
   if (!result || ext_unwrap_results(out, kind, result) < 0) status = ext_error_from_python();
   for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
   Py_XDECREF(result);
+  Py_XDECREF(object);
   ext_gil_give(&gil);
   return status;
 }
@@ -44,13 +46,14 @@ static void python_repr(const px_module *self, char *text, size_t capacity) {
   ext_gil gil;
   *text = 0;
   if (ext_gil_take(&gil) != PX_OK) return;
-  PyObject *object = px_module_user(self);
+  PyObject *object = Py_XNewRef((PyObject *)px_module_user(self));
   EXT_OWNED *text_object = object ? PyObject_CallMethod(object, "extra_repr", NULL) : NULL;
   const char *utf8 =
       text_object && PyUnicode_Check(text_object) ? PyUnicode_AsUTF8(text_object) : NULL;
   snprintf(text, capacity, "%s", utf8 ? utf8 : "");
   PyErr_Clear();
   Py_CLEAR(text_object);
+  Py_XDECREF(object);
   ext_gil_give(&gil);
 }
 

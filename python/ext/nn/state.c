@@ -268,10 +268,12 @@ PyObject *ext_module_mirror(PyObject *model, px_module *warn_if_lost,
   Py_ssize_t at = 0;
   while (PyDict_Next(from->children, &at, &name, &child)) {
     px_module_entry entry;
+    EXT_OWNED *kept_name = Py_NewRef(name);  // copying may change the dict
+    EXT_OWNED *kept_child = Py_NewRef(child);
     bool found = px_module_entry_find(warn_if_lost, PyUnicode_AsUTF8(name), &entry) && entry.module;
     EXT_OWNED *made =
-        found ? ext_module_mirror(child, entry.module, copy_dict, memo) : Py_NewRef(Py_None);
-    if (!made || PyDict_SetItem(to->children, name, made) < 0) return Py_DECREF(self), NULL;
+        found ? ext_module_mirror(kept_child, entry.module, copy_dict, memo) : Py_NewRef(Py_None);
+    if (!made || PyDict_SetItem(to->children, kept_name, made) < 0) return Py_DECREF(self), NULL;
   }
   return self;
 }

@@ -58,8 +58,10 @@ static PyObject *exchange(PyObject *module, PyObject *path, PyObject *value) {
 static int replace_all(PyObject *module, PyObject *tensors, PyObject *before) {
   PyObject *path, *tensor;
   for (Py_ssize_t at = 0; PyDict_Next(tensors, &at, &path, &tensor);) {
-    EXT_OWNED *own = exchange(module, path, tensor);
-    if (!own || PyDict_SetItem(before, path, own) < 0) return -1;
+    EXT_OWNED *kept_path = Py_NewRef(path);  // an assignment may change the dict
+    EXT_OWNED *kept_tensor = Py_NewRef(tensor);
+    EXT_OWNED *own = exchange(module, kept_path, kept_tensor);
+    if (!own || PyDict_SetItem(before, kept_path, own) < 0) return -1;
   }
   return 0;
 }

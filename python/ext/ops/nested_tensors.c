@@ -25,8 +25,10 @@ static PyObject *map_dict(PyObject *dict, ext_mapping *fn, void *context) {
   EXT_OWNED *copy = PyDict_New();
   PyObject *key, *value;
   for (Py_ssize_t at = 0; copy && PyDict_Next(dict, &at, &key, &value);) {
-    EXT_OWNED *item = ext_map_tensors(value, fn, context);
-    if (!item || PyDict_SetItem(copy, key, item) < 0) return NULL;
+    EXT_OWNED *kept_key = Py_NewRef(key);  // `fn` may change the dict
+    EXT_OWNED *kept_value = Py_NewRef(value);
+    EXT_OWNED *item = ext_map_tensors(kept_value, fn, context);
+    if (!item || PyDict_SetItem(copy, kept_key, item) < 0) return NULL;
   }
   return ext_moved(&copy);
 }

@@ -149,7 +149,8 @@ static int collect(PyObject *list, PyObject *group, bool allow_fp16) {
   EXT_OWNED *params = PyMapping_GetItemString(group, "params");
   EXT_OWNED *items = params ? ext_items(params, "params must be a sequence of tensors") : NULL;
   for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items); i++) {
-    EXT_OWNED *grad = PyObject_GetAttrString(PySequence_Fast_GET_ITEM(items, i), "grad");
+    EXT_OWNED *parameter = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
+    EXT_OWNED *grad = PyObject_GetAttrString(parameter, "grad");
     if (!grad) return -1;
     if (grad == Py_None) continue;
     px_tensor *tensor = ext_need_tensor(grad, "unscale_", "grad");
@@ -164,8 +165,10 @@ static PyObject *gradients(PyObject *optimizer, bool allow_fp16) {
   EXT_OWNED *groups = PyObject_GetAttrString(optimizer, "param_groups");
   EXT_OWNED *items = groups ? ext_items(groups, "param_groups must be a sequence") : NULL;
   EXT_OWNED *list = items ? PyList_New(0) : NULL;
-  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(items); i++)
-    if (collect(list, PySequence_Fast_GET_ITEM(items, i), allow_fp16) < 0) return NULL;
+  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(items); i++) {
+    EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
+    if (collect(list, group, allow_fp16) < 0) return NULL;
+  }
   return ext_moved(&list);
 }
 

@@ -9,7 +9,7 @@
 
 // Reads a number, possibly a tensor; leaves *value unchanged if missing.
 static int read_number(PyObject *state, const char *name, double *value) {
-  PyObject *found = PyDict_GetItemString(state, name);
+  EXT_OWNED *found = Py_XNewRef(PyDict_GetItemString(state, name));
   if (!found || found == Py_None) return 0;
   EXT_OWNED *number = PyNumber_Float(found);
   return number ? (*value = PyFloat_AS_DOUBLE(number), 0) : -1;
@@ -26,9 +26,12 @@ static int read_tensor(PyObject *state, const char *name, px_tensor **out) {
   return tensor ? (*out = px_retain(tensor), 0) : -1;
 }
 
+// A copy: reading a number may let other threads change the list.
 static PyObject *list_under(PyObject *state, const char *name) {
-  PyObject *found = PyDict_GetItemString(state, name);
-  return found ? ext_items(found, "expected a list in the state of LBFGS") : PyTuple_New(0);
+  EXT_OWNED *found = Py_XNewRef(PyDict_GetItemString(state, name));
+  EXT_OWNED *items = found ? ext_items(found, "expected a list in the state of LBFGS") : NULL;
+  if (found && !items) return NULL;
+  return items ? PySequence_Tuple(items) : PyTuple_New(0);
 }
 static int read_updates(PyObject *state, px_lbfgs_memory *m) {
   EXT_OWNED *changes = list_under(state, "old_dirs");

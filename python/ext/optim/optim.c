@@ -102,18 +102,20 @@ static int number_of(PyObject *value, double *out) {
   return 0;
 }
 
-// True for a rate on a device, which is not read: `rate` receives its tensor, if given.
+// True for a rate on a device, which is not read: `rate` receives a reference, if given.
 static bool is_rate(PyObject *value, PyObject *key, px_tensor **rate) {
   if (!rate || key != lr_name || !ext_is_tensor(value)) return false;
   if (px_tensor_device(ext_tensor(value)).type != PX_CUDA) return false;
-  *rate = ext_tensor(value);
+  px_release(*rate);
+  *rate = px_retain(ext_tensor(value));
   return true;
 }
 
 static int read_options(const keys *kind, PyObject *group, double *out, px_tensor **rate) {
   for (int k = 0, slot = 0; k < kind->option_count; k++) {
     const px_option *o = &kind->options[k];
-    PyObject *value = PyDict_GetItemWithError(group, kind->option[k]);
+    // Reading a tensor releases the GIL, and the group may change.
+    EXT_OWNED *value = Py_XNewRef(PyDict_GetItemWithError(group, kind->option[k]));
     out[k] = 0;
     if (value && is_rate(value, kind->option[k], rate)) continue;
     if (!value) {
@@ -147,7 +149,7 @@ static int check_flags(PyObject *group) {
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` does not support `differentiable`");
   if (on[FUSED] && on[FOREACH])
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` and `foreach` cannot be `True` together.");
-  PyObject *rate = PyDict_GetItemWithError(group, lr_name);
+  EXT_OWNED *rate = Py_XNewRef(PyDict_GetItemWithError(group, lr_name));
   if (!rate || !ext_is_tensor(rate)) return PyErr_Occurred() ? -1 : 0;
   if (on[FOREACH] && !on[CAPTURABLE])
     EXT_FAIL_INT(PyExc_ValueError,
@@ -194,7 +196,8 @@ static PyObject **object_set_find(const object_set *set, PyObject *object) {
 static PyObject *parameters_of(PyObject *groups) {
   EXT_OWNED *all = PyList_New(0);
   for (Py_ssize_t g = 0; all && g < PyList_GET_SIZE(groups); g++) {
-    EXT_OWNED *params = PyObject_GetItem(PyList_GET_ITEM(groups, g), params_name);
+    EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(groups, g));
+    EXT_OWNED *params = PyObject_GetItem(group, params_name);
     EXT_OWNED *longer = params ? PySequence_InPlaceConcat(all, params) : NULL;
     if (!longer) return NULL;
   }
@@ -314,7 +317,7 @@ static int add_states(work *w, PyObject *state) {
     PyObject *const key = w->kind->state[k];
     if (!name && !PyDict_Next(state, &at, &name, &value)) return 0;
     bool here = name == key;
-    PyObject *found = here ? value : PyDict_GetItemWithError(state, key);
+    EXT_OWNED *found = Py_XNewRef(here ? value : PyDict_GetItemWithError(state, key));
     if (found ? add_state(w, k, state, found) < 0 : PyErr_Occurred() != NULL) return -1;
     if (here) name = NULL, left--;
   }
@@ -332,14 +335,14 @@ static int add_parameter(work *w, PyObject *parameter, PyObject *all) {
   w->tensors[i] = tensor;
   w->held[i * HELD] = Py_NewRef(parameter);
   w->count++;
-  PyObject *state = PyDict_GetItemWithError(all, parameter);
+  EXT_OWNED *state = Py_XNewRef(PyDict_GetItemWithError(all, parameter));
   if (!state || !PyDict_Check(state)) return PyErr_Occurred() ? -1 : 0;
   return add_states(w, state);
 }
 
 // Stores a new state in the user's dict.
 static int store_state(PyObject *all, PyObject *parameter, PyObject *key, px_tensor *fresh) {
-  PyObject *state = PyDict_GetItemWithError(all, parameter);
+  EXT_OWNED *state = Py_XNewRef(PyDict_GetItemWithError(all, parameter));
   EXT_OWNED *first = state || PyErr_Occurred() ? NULL : PyDict_New();
   if (first && PyDict_SetItem(all, parameter, first) < 0) return -1;
   EXT_OWNED *object = ext_wrap_like(parameter, fresh);
@@ -361,8 +364,9 @@ static px_status unscale(const work *w, px_tensor *found, px_tensor *scale) {
   PX_SCOPED(px_tensor) by = NULL;
   PX_TRY(px_reciprocal(&by, scale));
   for (Py_ssize_t i = 0; i < w->count; i++) {
-    px_tensor *grad = px_tensor_grad(w->tensors[i]);
-    PX_TRY(px_amp_unscale(1, &grad, found, by));
+    PX_SCOPED(px_tensor) grad = NULL;
+    PX_TRY(px_tensor_get_grad(&grad, w->tensors[i]));
+    if (grad) PX_TRY(px_amp_unscale(1, (px_tensor *[]){grad}, found, by));
   }
   return PX_OK;
 }
@@ -385,8 +389,11 @@ static int step_params(const keys *kind, const double *options, const px_step_op
   Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
   if (work_begin(&w, kind, count) < 0) return -1;
   int failed = 0;
-  for (Py_ssize_t i = 0; i < count && !failed; i++)
-    failed = add_parameter(&w, PySequence_Fast_GET_ITEM(params, i), state);
+  // A hash or a number in Python lets other threads run, and the list may become shorter.
+  for (Py_ssize_t i = 0; i < count && i < PySequence_Fast_GET_SIZE(params) && !failed; i++) {
+    EXT_OWNED *parameter = Py_NewRef(PySequence_Fast_GET_ITEM(params, i));
+    failed = add_parameter(&w, parameter, state);
+  }
   px_status status = PX_OK;
   if (!failed) status = EXT_NOGIL(make_step(&w, options, manner, scaler));
   if (!failed) failed = store_states(&w, state);
@@ -432,20 +439,21 @@ static PyObject *scaler_tensor(PyObject *optimizer, PyObject *name) {
 static int step_group(const keys *kind, PyObject *optimizer, PyObject *group, PyObject *state) {
   double options[OPTIONS];
   px_step_options manner = {0};
+  PX_SCOPED(px_tensor) rate = NULL;
   if (!PyDict_Check(group) || !PyDict_Check(state))
     EXT_FAIL_INT(PyExc_TypeError, "the groups and the state of an optimizer must be dicts");
   int fused = is_on(group, FUSED), recorded = fused < 0 ? -1 : is_on(group, DIFFERENTIABLE);
   if (recorded < 0) return -1;
-  if (read_options(kind, group, options, recorded ? NULL : &manner.rate) < 0) return -1;
+  if (read_options(kind, group, options, recorded ? NULL : &rate) < 0) return -1;
   if (recorded) return differentiable_step(kind, options, group, state);
-  EXT_OWNED *rate = manner.rate ? Py_XNewRef(PyDict_GetItem(group, lr_name)) : NULL;
   EXT_OWNED *found = fused ? scaler_tensor(optimizer, found_name) : NULL;
   EXT_OWNED *scale = found ? scaler_tensor(optimizer, scale_name) : NULL;
-  PyObject *given = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(group, params_name);
+  EXT_OWNED *given =
+      PyErr_Occurred() ? NULL : Py_XNewRef(PyDict_GetItemWithError(group, params_name));
   if (!given) return PyErr_Occurred() ? -1 : (PyErr_SetObject(PyExc_KeyError, params_name), -1);
   EXT_OWNED *params = ext_items(given, "params must be a sequence");
   scaling scaler = {found ? ext_tensor(found) : NULL, scale ? ext_tensor(scale) : NULL};
-  manner.on_device = fused, manner.found_inf = scaler.found;
+  manner.rate = rate, manner.on_device = fused, manner.found_inf = scaler.found;
   return params ? step_params(kind, options, &manner, &scaler, params, state) : -1;
 }
 
@@ -460,8 +468,10 @@ static int is_capturable(PyObject *group) {
 }
 static int all_capturable(PyObject *groups) {
   int all = 1;
-  for (Py_ssize_t g = 0; all > 0 && g < PySequence_Fast_GET_SIZE(groups); g++)
-    all = is_capturable(PySequence_Fast_GET_ITEM(groups, g));
+  for (Py_ssize_t g = 0; all > 0 && g < PySequence_Fast_GET_SIZE(groups); g++) {
+    EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(groups, g));
+    all = is_capturable(group);
+  }
   return all;
 }
 
@@ -645,13 +655,14 @@ static const px_scheduler_kind *schedule_of(const char *name) {
   return kind;
 }
 
-// Reads a list with the numbers of all options.
+// Reads a list with the numbers of all options. Returns their number, or -1.
 static int read_numbers(PyObject *list, double *out) {
-  Py_ssize_t count = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
-  if (count < 0 || count > OPTIONS) EXT_FAIL_INT(PyExc_TypeError, "expected a list of options");
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (ext_to_double(PyList_GET_ITEM(list, i), &out[i]) < 0) return -1;
-  return 0;
+  EXT_OWNED *numbers = PyList_Check(list) ? PyList_AsTuple(list) : NULL;
+  if (!numbers || PyTuple_GET_SIZE(numbers) > OPTIONS)
+    EXT_FAIL_INT(PyExc_TypeError, "expected a list of options");
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++)
+    if (ext_to_double(PyTuple_GET_ITEM(numbers, i), &out[i]) < 0) return -1;
+  return (int)PyTuple_GET_SIZE(numbers);
 }
 
 EXT_FUNCTION(
@@ -663,9 +674,9 @@ EXT_FUNCTION(
   double options[OPTIONS];
   EXT_BIND(kind, options_);
   const px_scheduler_kind *k = schedule_of(kind);
-  if (!k || read_numbers(options_, options) < 0) return NULL;
+  int count = k ? read_numbers(options_, options) : -1;
+  if (count < 0) return NULL;
   EXT_TRY(px_scheduler_kind_check(k, options));
-  Py_ssize_t count = PyList_GET_SIZE(options_);
   EXT_OWNED *filled = PyList_New(count);
   for (Py_ssize_t i = 0; filled && i < count; i++)
     PyList_SET_ITEM(filled, i, PyFloat_FromDouble(options[i]));
@@ -703,14 +714,15 @@ static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point
   EXT_OWNED *value = PyObject_GetAttr(schedule, name);
   EXT_OWNED *counted = value && PyDict_Check(value) ? PyObject_CallMethod(value, "elements", NULL)
                                                     : Py_XNewRef(value);
-  EXT_OWNED *list = counted ? ext_items(counted, "milestones must be a sequence") : NULL;
+  EXT_OWNED *given = counted ? ext_items(counted, "milestones must be a sequence") : NULL;
+  EXT_OWNED *list = given ? PySequence_Tuple(given) : NULL;
   if (!list) return -1;
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+  Py_ssize_t count = PyTuple_GET_SIZE(list);
   int64_t *items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
   if (!items) return PyErr_NoMemory(), -1;
   at->milestones = items, at->milestone_count = (int)count;
   for (Py_ssize_t i = 0; i < count; i++)
-    if (ext_to_int(PySequence_Fast_GET_ITEM(list, i), &items[i]) < 0) return -1;
+    if (ext_to_int(PyTuple_GET_ITEM(list, i), &items[i]) < 0) return -1;
   return 0;
 }
 
