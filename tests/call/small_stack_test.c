@@ -105,32 +105,27 @@ static px_status train_convolutions(px_device device) {
 }
 PX_TEST(convolutions_train_on_64_kib_of_stack) { on_small_stack(train_convolutions); }
 
-static px_status train_transformer(px_device device) {
-  PX_SCOPED(px_module) layer = NULL;
-  PX_SCOPED(px_tensor) input = NULL;
-  PX_SCOPED(px_tensor) output = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(
-      px_transformer_encoder_layer_new(&layer, 64, 4, .dim_feedforward = 128, .batch_first = true));
+// Forward and backward of a layer.
+static px_status run_backward(px_module *layer, px_device device, const int64_t sizes[3]) {
+  PX_SCOPED(px_tensor) input = NULL, *output = NULL, *sum = NULL;
   PX_TRY(px_module_to(layer, PX_DTYPE_NONE, device, false));
-  PX_TRY(random_input(&input, device, 3, (int64_t[]){8, 16, 64}));
+  PX_TRY(random_input(&input, device, 3, sizes));
   PX_TRY(px_module_call(&output, layer, input));
   PX_TRY(px_sum(&sum, output, NULL, 0, false, PX_DTYPE_NONE));
   return px_backward(1, &sum, NULL, false, false);
+}
+static px_status train_transformer(px_device device) {
+  PX_SCOPED(px_module) layer = NULL;
+  PX_TRY(
+      px_transformer_encoder_layer_new(&layer, 64, 4, .dim_feedforward = 128, .batch_first = true));
+  return run_backward(layer, device, (int64_t[]){8, 16, 64});
 }
 PX_TEST(attention_runs_backward_on_64_kib_of_stack) { on_small_stack(train_transformer); }
 
 static px_status train_lstm(px_device device) {
   PX_SCOPED(px_module) lstm = NULL;
-  PX_SCOPED(px_tensor) input = NULL;
-  PX_SCOPED(px_tensor) output = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_lstm_new(&lstm, 32, 64, .num_layers = 2));
-  PX_TRY(px_module_to(lstm, PX_DTYPE_NONE, device, false));
-  PX_TRY(random_input(&input, device, 3, (int64_t[]){10, 8, 32}));
-  PX_TRY(px_module_call(&output, lstm, input));
-  PX_TRY(px_sum(&sum, output, NULL, 0, false, PX_DTYPE_NONE));
-  return px_backward(1, &sum, NULL, false, false);
+  return run_backward(lstm, device, (int64_t[]){10, 8, 32});
 }
 PX_TEST(an_lstm_runs_backward_on_64_kib_of_stack) { on_small_stack(train_lstm); }
 

@@ -4,6 +4,8 @@
 // Devices use their primary context, shared with other libraries of the process, so all use the
 // same addresses. It is retained until the process exits. The driver itself reads
 // CUDA_VISIBLE_DEVICES.
+#include <stdlib.h>
+
 #include "cuda/host/library/cudnn.h"
 #include "cuda/host/library/cufft.h"
 #include "cuda/host/ops/kernel.h"
@@ -149,16 +151,25 @@ static px_status launch(void *stream, const px_launch *l) {
   return l->kernel(&own);
 }
 
-static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
-  px__cuda_updates updates;
-  px__cuda_loops loops;
-  px__cuda_folds folds;
+static px_status launch_each(void *stream, const px_launch *const *launches, int count) {
   px_status status = PX_OK;
-  px__cuda_updates_begin(&updates), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
   for (int i = 0; i < count && status == PX_OK; i++) status = launch(stream, launches[i]);
-  const px_status last[] = {px__cuda_updates_end(&updates), px__cuda_loops_end(&loops),
-                            px__cuda_folds_end(&folds)};
+  return status;
+}
+static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
+  struct {
+    px__cuda_updates updates;
+    px__cuda_loops loops;
+    px__cuda_folds folds;
+  } *all = malloc(sizeof *all);  // too large for small stacks
+  if (!all) return launch_each(stream, launches, count);
+  px__cuda_updates_begin(&all->updates), px__cuda_loops_begin(&all->loops),
+      px__cuda_folds_begin(&all->folds);
+  px_status status = launch_each(stream, launches, count);
+  const px_status last[] = {px__cuda_updates_end(&all->updates), px__cuda_loops_end(&all->loops),
+                            px__cuda_folds_end(&all->folds)};
   for (int i = 0; i < 3 && status == PX_OK; i++) status = last[i];
+  free(all);
   return status;
 }
 

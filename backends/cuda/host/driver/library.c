@@ -16,7 +16,7 @@ bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, 
 }
 
 static void *open_in(const char *folder, const char *subfolder, const char *name) {
-  char path[4096];
+  char path[2048];
   if (!folder || !*folder) return NULL;
   int needed = snprintf(path, sizeof path, "%s%s/%s", folder, subfolder, name);
   return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
@@ -28,11 +28,11 @@ static void *open_pip(const char *name) {
                                           "nvidia/cublas/lib", "nvidia/cufft/lib",
                                           "nvidia/cusolver/lib"};
   const int count = sizeof subfolder / sizeof *subfolder;
-  char folder[3072];
+  char folder[1536];
   Dl_info self;
   const char *slash = dladdr((void *)&px__cu, &self) ? strrchr(self.dli_fname, '/') : NULL;
   int length = slash ? (int)(slash - self.dli_fname) : 0;
-  if (!length || length > 3000) return NULL;
+  if (!length || length > 1500) return NULL;
   void *library = NULL;
   snprintf(folder, sizeof folder, "%.*s/../", length, self.dli_fname);
   for (int i = 0; i < count && !library; i++) library = open_in(folder, subfolder[i], name);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN without materialising the scores. cuDNN recognises the graphs built here
 // (FlashAttention, Dao et al. 2022) and runs each as one fused kernel.
+#include <stdlib.h>
+
 #include "cuda/host/library/cudnn.h"
 
 #include <string.h>
@@ -134,7 +136,8 @@ _Static_assert(sizeof(px__cudnn_attention) == 8 * (7 + PX_CUDNN_STRIDED * 4 + 4)
                "problems have no holes");
 
 static void describe(graph *g, problem *p, void *handle) {
-  *g = (graph){.handle = handle};
+  memset(g, 0, sizeof *g);
+  g->handle = handle;
   if (p->backward)
     backward(g, p);
   else
@@ -147,13 +150,15 @@ static px__cudnn_entry *entry_of(px__cudnn_table *table, int device, problem *p,
                                  char *why, size_t capacity) {
   px__cudnn_entry *e = px__cudnn_find(table, device, p);
   if (!e || e->known) return e;
-  graph g;
-  describe(&g, p, handle);
-  e->supported = table == &engines ? px__cudnn_has_engine(&g)
-                                   : px__cudnn_plans(&e->plan, 1, &g, 0, INT64_MAX) == 1;
+  graph *g = malloc(sizeof *g);  // too large for small stacks
+  if (!g) return NULL;
+  describe(g, p, handle);
+  e->supported = table == &engines ? px__cudnn_has_engine(g)
+                                   : px__cudnn_plans(&e->plan, 1, g, 0, INT64_MAX) == 1;
   e->known = true;
   if (!e->supported) px__cudnn.cudnnGetLastErrorString(why, capacity);
-  px__cudnn_graph_release(&g);
+  px__cudnn_graph_release(g);
+  free(g);
   return e;
 }
 

@@ -3,6 +3,8 @@
 //
 // The device's cuDNN lock is held while plans are created and run. Workspace is scratch memory of
 // the launch, as for cuBLAS.
+#include <stdlib.h>
+
 #include "cuda/host/library/cudnn.h"
 
 static const int64_t ids[] = {1, 2, 3};  // image, weight, result
@@ -26,18 +28,21 @@ static uint32_t unwanted_by(const px__cudnn_problem *q) {
 }
 static int plans_of(px__cudnn_plan *out, int capacity, void *handle, const px__cudnn_problem *q,
                     int64_t max_workspace) {
-  px__cudnn_graph g = {.handle = handle};
+  px__cudnn_graph *g = calloc(1, sizeof *g);  // too large for small stacks
   const px__cudnn_tensor *tensors[3];
+  if (!g) return 0;
+  g->handle = handle;
   for (int i = 0; i < 3; i++) {
     int64_t strides[4];
     (q->last ? px__cudnn_channels_last : px__cudnn_row_major)(strides, q->sizes[i]);
-    tensors[i] = px__cudnn_external(&g, ids[i], px__cudnn_type(q->dtype), q->sizes[i], strides,
+    tensors[i] = px__cudnn_external(g, ids[i], px__cudnn_type(q->dtype), q->sizes[i], strides,
                                     q->alignments[i]);
   }
-  px__cudnn_convolution(&g, q, tensors);
-  px__cudnn_graph_close(&g);
-  int count = px__cudnn_plans(out, capacity, &g, unwanted_by(q), max_workspace);
-  px__cudnn_graph_release(&g);
+  px__cudnn_convolution(g, q, tensors);
+  px__cudnn_graph_close(g);
+  int count = px__cudnn_plans(out, capacity, g, unwanted_by(q), max_workspace);
+  px__cudnn_graph_release(g);
+  free(g);
   return count;
 }
 static int run_plan(const px__cudnn_plan *plan, void *handle, void *const data[3],

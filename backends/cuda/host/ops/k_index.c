@@ -89,26 +89,32 @@ static px_status join_ordered(const px_launch *l, k_pick *p) {
   p->run = runs ? p->sizes[0] : 1;
   return px__cuda_by_dtype(l, "index", "join_ordered", p->dtype, ORDERED_BLOCKS, K_BLOCK, p);
 }
-PX_CUDA_KERNEL(index_put) {
-  k_pick p, wide;
+// Stores or adds elements, several at a time where possible. Not inlined: its stack frame.
+__attribute__((noinline)) static px_status put_wide(const px_launch *l, k_pick *p) {
+  k_pick wide = *p;
   char function[24];
-  PX_CUDA_PASS(fill_pick(&p, l, args->self, args->values, args->list, args->list_n));
-  fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
-  wide = p;
   int64_t item = widen(&wide);
-  p.how = (int32_t)args->how;
-  if (p.how == PX_PUT_STORE) {
+  if (p->how == PX_PUT_STORE) {
     snprintf(function, sizeof function, "put_%d", (int)item);
     return px__cuda_over(l, "index", function, wide.n, &wide);
   }
+  bool runs = item == 16 && px__cuda_is_float(p->dtype) && has_runs(&wide);
+  snprintf(function, sizeof function, runs ? "add_runs_%s" : "add_%s", px__cuda_suffix(p->dtype));
+  return px__cuda_over(l, "index", function, runs ? wide.n : p->n, runs ? &wide : p);
+}
+PX_CUDA_KERNEL(index_put) {
+  k_pick p;
+  char function[24];
+  PX_CUDA_PASS(fill_pick(&p, l, args->self, args->values, args->list, args->list_n));
+  fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
+  p.how = (int32_t)args->how;
+  if (p.how == PX_PUT_STORE) return put_wide(l, &p);
   if (is_ordered(p.dtype)) return p.n ? join_ordered(l, &p) : PX_OK;
   if (p.how != PX_PUT_ADD) {
     snprintf(function, sizeof function, "join_%s", px__cuda_suffix(p.dtype));
     return px__cuda_over(l, "index", function, p.n, &p);
   }
-  bool runs = item == 16 && px__cuda_is_float(p.dtype) && has_runs(&wide);
-  snprintf(function, sizeof function, runs ? "add_runs_%s" : "add_%s", px__cuda_suffix(p.dtype));
-  return px__cuda_over(l, "index", function, runs ? wide.n : p.n, runs ? &wide : &p);
+  return put_wide(l, &p);
 }
 
 // Works on 64-bit numbers: floats are moved and added as doubles. `big` is the operand with full

@@ -4,6 +4,8 @@
 //
 // Each generated kernel is for one dtype. An operand of another dtype is converted by the copy
 // kernel through scratch memory, before the launch or, for the result, after it.
+#include <stdlib.h>
+
 #include "cuda/host/ops/kernel.h"
 
 void px__cuda_divisor(k_divisor *out, int64_t by) {
@@ -275,9 +277,11 @@ static px_status convert(const px_launch *l, px_operand *o, int dtype, scratch_c
   return PX_OK;
 }
 
+static void free_copies(scratch_copy **copies) { free(*copies); }
+
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op) {
   px_operand o[K_OPERANDS], result = l->operands[0];
-  scratch_copy copies[K_OPERANDS];
+  __attribute__((cleanup(free_copies))) scratch_copy *copies = NULL;  // allocated if needed
   int compute = l->compute;
   const char *function = compute >= 0 ? op->functions[compute] : NULL;
   if (!function) return px__cuda_missing(l, compute);
@@ -293,6 +297,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
                : i == 0 && op->parts ? px__cuda_real_of(compute)
                                      : compute;
     if (absent(&o[i]) || o[i].dtype == want) continue;
+    if (!copies && !(copies = malloc(K_OPERANDS * sizeof *copies)))
+      PX_CUDA_FAIL(PX_NOMEM, "%s: out of memory", l->op);
     PX_CUDA_PASS(convert(l, &o[i], want, &copies[i], i > 0));
     converted = true;
   }

@@ -2,6 +2,8 @@
 // Matrix decompositions and linear systems by cuSOLVER and cuBLAS. Results are column-major, as
 // written by the libraries. Operands have any strides and are copied to the results or to scratch
 // memory, a whole batch at a time.
+#include <stdlib.h>
+
 #include "cuda/host/library/cusolver.h"
 #include "cuda/host/library/gemm.h"
 #include "cuda/host/ops/kernel.h"
@@ -40,6 +42,11 @@ static int step_of(const px_operand *o) {
 typedef struct shape {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
 } shape;
+// Defines shapes of a kernel on the heap: each takes 1 KiB.
+static void free_shapes(shape **shapes) { free(*shapes); }
+#define SHAPES(name, count) \
+  __attribute__((cleanup(free_shapes))) shape *name = malloc((count) * sizeof *(name)); \
+  if (!(name)) PX_CUDA_FAIL(PX_NOMEM, "%s: out of memory", l->op)
 // Transposes the last two dimensions.
 static px_operand transposed(const px_operand *o, shape *s) {
   px_operand made = *o;
@@ -490,25 +497,25 @@ static px_status solve_by_qr(const px_launch *l, task *t, bool wide) {
   return wide ? px__cusolver_run(t, dtype, count) : PX_OK;
 }
 PX_CUDA_KERNEL(lstsq) {
-  shape across, copy_shape, tau_shape, to_shape;
+  SHAPES(shapes, 4);
   task t = {.l = l, .args = args, .query = query_gels, .name = "geqrf"};
   bool wide = rows_of(args->A) < columns_of(args->A);
-  px_operand a = wide ? transposed(args->A, &across) : *args->A;
-  px_operand b = corner(args->solution, &to_shape, rows_of(args->B), columns_of(args->B));
+  px_operand a = wide ? transposed(args->A, &shapes[0]) : *args->A;
+  px_operand b = corner(args->solution, &shapes[1], rows_of(args->B), columns_of(args->B));
   PX_CUDA_PASS(fill(l, args->info, 0));
   PX_CUDA_PASS(fill(l, args->rank, columns_of(&a)));
   PX_CUDA_PASS(fill(l, args->singular_values, 0));
   PX_CUDA_PASS(fill(l, args->solution, 0));
   if (!px_operand_numel(args->solution) || !px_operand_numel(args->A)) return PX_OK;
   PX_CUDA_PASS(px__cuda_copy_operand(l, &b, args->B));
-  PX_CUDA_PASS(copied(l, &t.in[0], &copy_shape, &a, 2));
+  PX_CUDA_PASS(copied(l, &t.in[0], &shapes[2], &a, 2));
   if (wide) PX_CUDA_PASS(conjugate(l, &t.in[0]));
   px_operand line = t.in[0];  // one tau a column
   int64_t sizes[PX_MAX_DIMS];
   memcpy(sizes, line.sizes, (size_t)line.ndim * sizeof *sizes);
   sizes[line.ndim - 2] = columns_of(&a);
   line.sizes = sizes, line.ndim--;
-  PX_CUDA_PASS(allocate(l, &t.in[1], &tau_shape, &line, 1));
+  PX_CUDA_PASS(allocate(l, &t.in[1], &shapes[3], &line, 1));
   return solve_by_qr(l, &t, wide);
 }
 
@@ -678,7 +685,7 @@ PX_CUDA_KERNEL(eigh) {
 typedef struct singular {
   const px__svd_kernel *x;
   px_operand u, v;
-  shape u_shape, v_shape;
+  shape *u_shape, *v_shape;
 } singular;
 static int query_svd(task *t, int *size) {
   const singular *s = t->args;
@@ -718,8 +725,8 @@ static px_status allocate_matrices(const px_launch *l, px_operand *made, shape *
   return allocate(l, made, s, &of, 2);
 }
 PX_CUDA_KERNEL(svd) {
-  shape copy_shape, across, vh_shape;
-  singular s = {.x = args};
+  SHAPES(shapes, 5);
+  singular s = {.x = args, .u_shape = &shapes[3], .v_shape = &shapes[4]};
   task t = {.l = l, .args = &s, .query = query_svd, .run_one = run_svd, .name = "gesvdj"};
   int64_t count = count_of(args->A, 2);
   PX_CUDA_PASS(fill(l, args->info, 0));
@@ -729,17 +736,17 @@ PX_CUDA_KERNEL(svd) {
   }
   if (!count) return PX_OK;
   bool wide = rows_of(args->A) < columns_of(args->A);
-  px_operand a = wide ? transposed(args->A, &across) : *args->A;
+  px_operand a = wide ? transposed(args->A, &shapes[0]) : *args->A;
   int m = rows_of(&a), n = columns_of(&a);
-  PX_CUDA_PASS(copied(l, &t.in[0], &copy_shape, &a, 2));
-  PX_CUDA_PASS(allocate_matrices(l, &s.u, &s.u_shape, &a, m, args->full_matrices ? m : n));
-  PX_CUDA_PASS(allocate_matrices(l, &s.v, &s.v_shape, &a, n, n));
+  PX_CUDA_PASS(copied(l, &t.in[0], &shapes[1], &a, 2));
+  PX_CUDA_PASS(allocate_matrices(l, &s.u, s.u_shape, &a, m, args->full_matrices ? m : n));
+  PX_CUDA_PASS(allocate_matrices(l, &s.v, s.v_shape, &a, n, n));
   if (are_many(&t.in[0], count) && n <= JACOBI)
     t.query = query_svds, t.run_batch = batch_svd, t.name = "gesvdjBatched";
   PX_CUDA_PASS(px__cusolver_run(&t, args->A->dtype, count));
   if (!args->vectors) return PX_OK;
   // The library returns V, and conj(V) S U' for the transposed matrix.
-  px_operand vh = transposed(args->Vh, &vh_shape);
+  px_operand vh = transposed(args->Vh, &shapes[2]);
   PX_CUDA_PASS(conjugate(l, &s.v));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->U, wide ? &s.v : &s.u));
   return px__cuda_copy_operand(l, &vh, wide ? &s.u : &s.v);
