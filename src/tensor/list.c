@@ -21,7 +21,6 @@ px_status px_list_new(px_list **out, px_tensor *const *items, int64_t count) {
   PX_GIVEN(out);
   PX_GIVEN_N(items, count);
   *out = NULL;
-  PX_CHECK(count >= 0, PX_VALUE, "a list cannot have %lld items", (long long)count);
   size_t bytes;
   PX_CHECK(!__builtin_mul_overflow((size_t)count, sizeof *items, &bytes) &&
                !__builtin_add_overflow(bytes, sizeof **out, &bytes),

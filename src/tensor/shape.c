@@ -28,8 +28,7 @@ void px__tensor_update_derived(px_tensor *t) {
 
 px_status px__check_sizes(int ndim, const int64_t *sizes) {
   char text[SIZES_TEXT];
-  PX_CHECK(ndim >= 0 && ndim <= PX_MAX_DIMS, PX_RUNTIME,
-           "only tensors with up to %d dims are supported", PX_MAX_DIMS);
+  PX_TRY(px__check_ndim(ndim));
   for (int d = 0; d < ndim; d++)
     PX_CHECK(sizes[d] >= 0, PX_RUNTIME, "Trying to create tensor with negative dimension %lld: %s",
              (long long)sizes[d], px__sizes_text(text, sizeof text, ndim, sizes));
@@ -76,6 +75,7 @@ px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const in
 px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
                         const int64_t *b) {
   int ndim = a_ndim > b_ndim ? a_ndim : b_ndim;
+  PX_TRY(px__check_ndim(ndim));
   for (int d = ndim - 1; d >= 0; d--) {
     int ad = d - (ndim - a_ndim), bd = d - (ndim - b_ndim);
     int64_t x = ad >= 0 ? a[ad] : 1, y = bd >= 0 ? b[bd] : 1;
@@ -108,6 +108,18 @@ px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
   }
   *out = mask;
   return PX_OK;
+}
+px_status px__wrap_dim_list(px__dims *out, const int64_t *dims, int count, int ndim) {
+  uint64_t unique;
+  PX_TRY(px__wrap_dims(&unique, dims, count, ndim));
+  out->n = count;
+  for (int i = 0; i < count; i++) out->at[i] = dims[i] < 0 ? dims[i] + (ndim ? ndim : 1) : dims[i];
+  return PX_OK;
+}
+px_status px__wrap_size_dim(int *out, int64_t dim, int ndim) {
+  PX_CHECK(ndim > 0, PX_INDEX, "Dimension specified as %lld but tensor has no dimensions",
+           (long long)dim);
+  return px__wrap_dim(out, dim, ndim);
 }
 
 // Infers the size given as -1; the sizes must multiply to numel.
@@ -160,8 +172,7 @@ static bool split_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64
 
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
                            int64_t *strides) {
-  PX_CHECK(ndim >= 0 && ndim <= PX_MAX_DIMS, PX_RUNTIME,
-           "only tensors with up to %d dims are supported", PX_MAX_DIMS);
+  PX_TRY(px__check_ndim(ndim));
   PX_TRY(infer_size(self->numel, ndim, sizes));
   *possible = true;
   if (px__has_sizes(self, ndim, sizes))

@@ -12,7 +12,11 @@ static void (*kept_release)(void *kept);  // set once
 
 // `user` is the language's object, or its kept data with the lowest bit set.
 static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
-static void own_geometry(px_tensor *t) { t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS; }
+// Places the sizes and strides in memory for `dims` dimensions.
+static void place_geometry(px_tensor *t, int64_t *memory, int dims) {
+  t->sizes = memory + PX__GUARD_WORDS, t->strides = t->sizes + dims + PX__GUARD_WORDS;
+}
+static void own_geometry(px_tensor *t) { place_geometry(t, t->own, PX__OWN_DIMS); }
 
 // Releases members that few tensors have.
 __attribute__((noinline)) static void release_rare(px_tensor *t) {
@@ -31,16 +35,16 @@ static void tensor_destroy(void *self) {
   px__storage_release(t->storage, here);
   t->user = NULL;
   if (t->base || t->version || t->autograd || t->physical) release_rare(t);
-  if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
+  if (PX_UNLIKELY(!px__tensor_owns_dims(t))) px__free(t->sizes - PX__GUARD_WORDS), own_geometry(t);
   px__object_list_push(here, PX__OBJECT_LIST_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
 __attribute__((noinline, cold)) px_status px__tensor_grow_dims(px_tensor *t) {
-  int64_t *room;
-  PX_TRY(px_alloc((void **)&room, 2 * PX_MAX_DIMS * sizeof *room));
-  for (int d = 0; d < t->ndim; d++) room[d] = t->sizes[d], room[PX_MAX_DIMS + d] = t->strides[d];
-  t->sizes = room, t->strides = room + PX_MAX_DIMS;
+  int64_t *memory, *sizes = t->sizes, *strides = t->strides;
+  PX_TRY(px_alloc((void **)&memory, (2 * PX_MAX_DIMS + 3 * PX__GUARD_WORDS) * sizeof *memory));
+  place_geometry(t, memory, PX_MAX_DIMS);
+  for (int d = 0; d < t->ndim; d++) t->sizes[d] = sizes[d], t->strides[d] = strides[d];
   return PX_OK;
 }
 
@@ -82,6 +86,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
 
 static void set_row_major(px_tensor *t, int ndim, const int64_t *sizes) {
   uint64_t stride = 1, numel = 1;  // may wrap, see px__row_major
+  px__tensor_guard_dims(t, ndim);
   for (int d = ndim - 1; d >= 0; d--) {
     t->sizes[d] = sizes[d];
     t->strides[d] = (int64_t)stride;
@@ -100,6 +105,7 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
     set_row_major(t, ndim, sizes);
     return;
   }
+  px__tensor_guard_dims(t, ndim);
   for (int d = 0; d < ndim; d++) t->sizes[d] = sizes[d], t->strides[d] = strides[d];
   t->ndim = (int8_t)ndim;
   px__tensor_update_derived(t);

@@ -57,6 +57,13 @@ enum {
   PX_TENSOR_NEG = 2048,     // lazily negated: values are the negatives of those in memory
   PX_TENSOR_CONJ_NEG = PX_TENSOR_CONJ | PX_TENSOR_NEG,
 };
+// The address sanitizer reports accesses to sizes and strides outside of [0, ndim): they have
+// poisoned words around them. Other builds have no such words.
+#ifdef __SANITIZE_ADDRESS__
+enum { PX__GUARD_WORDS = 8 };
+#else
+enum { PX__GUARD_WORDS = 0 };
+#endif
 enum { PX__OWN_DIMS = 8 };
 struct px_tensor {
   px_object head;
@@ -75,7 +82,7 @@ struct px_tensor {
   bool contiguous;           // row-major without gaps
   uint8_t level;             // of a batched tensor: vmap level, 1 is the outermost
   int64_t *sizes, *strides;  // in `own`, or on the heap for more than PX__OWN_DIMS dimensions
-  int64_t own[2 * PX__OWN_DIMS];
+  int64_t own[2 * PX__OWN_DIMS + 3 * PX__GUARD_WORDS];
 };
 
 // The flags of a tensor may change in a call of another thread.
@@ -179,8 +186,24 @@ void px__tensor_update_derived(px_tensor *t);
 // Ensures capacity for PX_MAX_DIMS dimensions (grow), or for `ndim` (reserve); the geometry is
 // unchanged.
 px_status px__tensor_grow_dims(px_tensor *t) __attribute__((warn_unused_result));
+static inline bool px__tensor_owns_dims(const px_tensor *t) {
+  return t->sizes == t->own + PX__GUARD_WORDS;
+}
 static inline px_status px__tensor_reserve_dims(px_tensor *t, int ndim) {
-  return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow_dims(t);
+  return PX_LIKELY(ndim <= PX__OWN_DIMS) || !px__tensor_owns_dims(t) ? PX_OK
+                                                                     : px__tensor_grow_dims(t);
+}
+// Before a change of the geometry to `ndim` dimensions: poisons all other words of its memory.
+static inline void px__tensor_guard_dims(px_tensor *t, int ndim) {
+#ifdef __SANITIZE_ADDRESS__
+  void __asan_poison_memory_region(const volatile void *, size_t);
+  void __asan_unpoison_memory_region(const volatile void *, size_t);
+  int64_t *begin = t->sizes - PX__GUARD_WORDS;
+  int64_t words = 2 * (t->strides - begin) - PX__GUARD_WORDS;
+  __asan_poison_memory_region(begin, (size_t)words * sizeof *begin);
+  __asan_unpoison_memory_region(t->sizes, (size_t)ndim * sizeof *begin);
+  __asan_unpoison_memory_region(t->strides, (size_t)ndim * sizeof *begin);
+#endif
 }
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
 // Computes the strides of a memory format; PX_RUNTIME if the format needs another number of
@@ -200,12 +223,30 @@ const int64_t *px__preserved_strides(int64_t *buffer, const px_tensor *t);
 // Broadcasts two shapes into out_sizes and *out_ndim; PX_RUNTIME with PyTorch's text on mismatch.
 px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
                         const int64_t *b) __attribute__((warn_unused_result));
+// ---- dimensions and counts of callers. They index arrays of PX_MAX_DIMS elements after these
+// checks only.
+// Fails with PX_RUNTIME unless n is a number of dimensions.
+__attribute__((warn_unused_result)) static inline px_status px__check_ndim(int64_t n) {
+  PX_CHECK(n >= 0 && n <= PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
+           PX_MAX_DIMS);
+  return PX_OK;
+}
 // Wraps a negative dimension; PX_INDEX "Dimension out of range (expected to be in range of [-1, 0],
-// but got 4)".
+// but got 4)". A 0-dim tensor has dimensions 0 and -1, which index none of its sizes.
 px_status px__wrap_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unused_result));
 // The same for a list, as a bit mask; PX_RUNTIME for a duplicate.
 px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
     __attribute__((warn_unused_result));
+// The same in the order of the list. It has at most ndim dimensions, or one of a 0-dim tensor.
+typedef struct px__dims {
+  int64_t at[PX_MAX_DIMS];
+  int n;
+} px__dims;
+px_status px__wrap_dim_list(px__dims *out, const int64_t *dims, int count, int ndim)
+    __attribute__((warn_unused_result));
+// Wraps a dimension of a tensor's sizes. PX_INDEX for a 0-dim tensor, which has none: "Dimension
+// specified as 0 but tensor has no dimensions".
+px_status px__wrap_size_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unused_result));
 // Computes the strides of a view of self with other sizes. One size may be -1 and is inferred.
 // *possible is false if a copy is needed.
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,

@@ -139,6 +139,7 @@ static void set_geometry(px_tensor *self, const px_tensor *value) {
   self->dtype = value->dtype;
   px__flags_set(self, PX_TENSOR_CONJ_NEG, false);
   px__flags_set(self, px__flags(value) & PX_TENSOR_CONJ_NEG, true);
+  px__tensor_guard_dims(self, value->ndim);
   for (int d = 0; d < value->ndim; d++) {
     self->sizes[d] = value->sizes[d];
     self->strides[d] = value->strides[d];
@@ -199,6 +200,7 @@ static px_status set_sizes(bool *done, px_tensor *self, const resized *to, int n
   *done = self->storage == to->storage && self->offset == to->offset && self->dtype == to->dtype;
   if (!*done) return PX_OK;
   PX_TRY(px__tensor_reserve_dims(self, ndim));
+  px__tensor_guard_dims(self, ndim);
   for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
   self->ndim = (int8_t)ndim;
   px__tensor_update_derived(self);

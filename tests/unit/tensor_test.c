@@ -260,7 +260,7 @@ PX_TEST(a_recycled_tensor_keeps_no_old_state) {
       OK(px_tensor_empty(&made[i], SIZES(2), PX_INT8, device));
       const px_tensor *t = made[i];
       CHECK(!t->version && !t->base && !t->autograd && !t->user && !t->physical);
-      CHECK(!t->offset && !t->own_version && !t->flags && t->sizes == t->own && t->contiguous);
+      CHECK(!t->offset && !t->own_version && !t->flags && px__tensor_owns_dims(t) && t->contiguous);
       CHECK(!t->storage->version && !t->storage->fixed && !t->storage->shared);
       CHECK(!t->storage->allocation->foreign && !t->storage->allocation->irregular);
       CHECK_EQ(t->head.refs, 1);
@@ -337,4 +337,28 @@ PX_TEST(a_failed_resize_changes_nothing) {
   CHECK(!px_storage_resizable(px_tensor_storage(theirs)));
   FAILS(px_storage_resize(px_tensor_storage(theirs), 0), PX_RUNTIME,
         "Trying to resize storage that is not resizable");
+}
+
+#ifdef __SANITIZE_ADDRESS__
+int __asan_address_is_poisoned(const volatile void *address);
+static void check_poison(const px_tensor *t) {
+  for (int d = -1; d <= t->ndim; d++) {
+    bool outside = d < 0 || d == t->ndim;
+    CHECK_EQ(__asan_address_is_poisoned(t->sizes + d) != 0, outside);
+    CHECK_EQ(__asan_address_is_poisoned(t->strides + d) != 0, outside);
+  }
+}
+#else
+static void check_poison(const px_tensor *t) { SKIP("no address sanitizer"); }
+#endif
+PX_TEST(sizes_and_strides_outside_of_the_dimensions_are_poisoned) {
+  static const int64_t sizes[PX_MAX_DIMS] = {[0 ... PX_MAX_DIMS - 1] = 1};
+  for (int i = 0; i < 5; i++) {
+    PX_SCOPED(px_tensor) t = NULL;
+    int ndim = (int[]){0, 1, PX__OWN_DIMS, PX__OWN_DIMS + 1, PX_MAX_DIMS}[i];
+    OK(px_tensor_empty(&t, ndim, sizes, PX_FLOAT32, px_cpu()));
+    check_poison(t);
+    OK(px_tensor_resize(t, 1, sizes));
+    check_poison(t);
+  }
 }

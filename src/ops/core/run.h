@@ -33,12 +33,6 @@
   } \
   static px_status conj_neg_##name(const px__##name##_args *args, void **results, bool *done)
 
-// Fails if n is above the maximum number of dimensions.
-static inline px_status px__check_ndim(int64_t n) {
-  PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
-           PX_MAX_DIMS);
-  return PX_OK;
-}
 // Resizes out= of an op that reduces dim, like PyTorch: the error about a wrong size names the
 // sizes with the dimension kept (sort.c).
 px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim)
