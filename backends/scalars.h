@@ -234,7 +234,7 @@ K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   K_MATH T k_bitnot_##S(T x) { return (T)~x; } \
   K_MATH bool k_far_##S(T n) { return k_signbit_##S(n) || n >= (T)(8 * sizeof(T)); } \
   K_MATH T k_shl_##S(T a, T n) { \
-    T y = sizeof(T) > 4 ? (T)((uint64_t)a << n) : (T)((uint32_t)a << (n & 31)); \
+    T y = sizeof(T) > 4 ? (T)((uint64_t)a << (n & 63)) : (T)((uint32_t)a << (n & 31)); \
     return k_far_##S(n) ? (T)0 : y; \
   } \
   K_MATH T k_shr_##S(T a, T n) { \

@@ -37,7 +37,8 @@ typedef enum px_arg_kind {
   PX_ARG_DTYPE,
   PX_ARG_DEVICE,
   PX_ARG_TEXT,
-  PX_ARG_GENERATOR
+  PX_ARG_GENERATOR,
+  PX_ARG_INVALID_LIST  // a list of a negative or too large length; no parameter accepts it
 } px_arg_kind;
 typedef struct px_value {
   uint8_t kind;   // px_arg_kind
@@ -69,8 +70,13 @@ static inline px_value PX_T(const px_tensor *t) {
   return r;
 }
 // Lists: NULL means "not given", unless the count is 0.
+__attribute__((always_inline)) static inline px_value px_list_of(int kind, bool given, int64_t n) {
+  return px_value_of((uint64_t)n > INT32_MAX ? PX_ARG_INVALID_LIST
+                     : given || n == 0       ? kind
+                                             : PX_ARG_NONE);
+}
 static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
-  px_value r = px_value_of(ts || n == 0 ? PX_ARG_TENSORS : PX_ARG_NONE);
+  px_value r = px_list_of(PX_ARG_TENSORS, ts != NULL, n);
   r.n = (int32_t)n;
   r.v.tensors = ts;
   return r;
@@ -91,7 +97,7 @@ __attribute__((always_inline)) static inline px_value PX_B(bool b) {
   return r;
 }
 static inline px_value PX_IS(const int64_t *is, int64_t n) {
-  px_value r = px_value_of(is || n == 0 ? PX_ARG_INTS : PX_ARG_NONE);
+  px_value r = px_list_of(PX_ARG_INTS, is != NULL, n);
   r.n = (int32_t)n;
   r.v.ints = is;
   return r;

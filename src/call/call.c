@@ -24,7 +24,8 @@ const char *px_arg_name(int kind) {
                                       [PX_ARG_DTYPE] = "torch.dtype",
                                       [PX_ARG_DEVICE] = "torch.device",
                                       [PX_ARG_TEXT] = "str",
-                                      [PX_ARG_GENERATOR] = "torch.Generator"};
+                                      [PX_ARG_GENERATOR] = "torch.Generator",
+                                      [PX_ARG_INVALID_LIST] = "list of invalid length"};
   return kind >= 0 && kind < PX_COUNT_OF(names) ? names[kind] : "object";
 }
 
@@ -189,12 +190,6 @@ static px_status before_write(px_call *call, void **results) {
 
 // ---- kinds
 
-// 0-dim tensors made from numbers for Tensor parameters, except of pointwise ops.
-typedef struct numbers {
-  px_tensor *made[PX__MAX_PARAMS];
-  int n;
-} numbers;
-
 static px_status check_elements(const px_call *call, int i) {
   px_value list = call->args[i];
   for (int k = 0; k < list.n; k++)
@@ -203,7 +198,7 @@ static px_status check_elements(const px_call *call, int i) {
   return PX_OK;
 }
 
-static px_status wrap_numbers(px_call *call, numbers *w) {
+px_status px__call_wrap_numbers(px_call *call, px__numbers *w) {
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->args[i].kind == PX_ARG_TENSORS) PX_TRY(check_elements(call, i));
     if (call->op->params[i].kind != PX_ARG_TENSOR || !px__is_number(call->args[i])) continue;
@@ -301,16 +296,16 @@ static void drop(px_call *call) {
 }
 
 static px_status call_other_kind(px_call *call) {
-  numbers w;
+  px__numbers w;
   w.n = 0;
   const char *outer = px__caller;
   if (!outer) px__caller = call->op->python_name;
-  px_status status = call->wraps ? wrap_numbers(call, &w) : PX_OK;
+  px_status status = call->wraps ? px__call_wrap_numbers(call, &w) : PX_OK;
   if (status == PX_OK) status = call_by_kind(call);
   if (status == PX_OK && px__impl(call->op)->format) status = px__call_format(call);
   if (status == PX_OK) status = finish(call);
   px__caller = outer;
-  for (int i = 0; i < w.n; i++) px_release(w.made[i]);
+  px__numbers_release(&w);
   return status;
 }
 

@@ -16,6 +16,18 @@
     _Pragma("GCC diagnostic pop") \
   } while (0)
 
+// 0-dim tensors made from numbers for Tensor parameters, except of pointwise ops.
+typedef struct px__numbers {
+  px_tensor *made[PX__MAX_PARAMS];
+  int n;
+} px__numbers;
+// Replaces such numbers in the arguments; `w` owns the tensors. PX_TYPE for a NULL in a list of
+// tensors.
+px_status px__call_wrap_numbers(px_call *call, px__numbers *w) __attribute__((warn_unused_result));
+static inline void px__numbers_release(px__numbers *w) {
+  for (int i = 0; i < w->n; i++) px_release(w->made[i]);
+}
+
 // Calls by kind of op.
 // *simple: the call took the fast path, and call->needs_grad is set.
 px_status px__call_pointwise(px_call *call, bool *simple) __attribute__((warn_unused_result));

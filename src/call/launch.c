@@ -70,7 +70,8 @@ static inline void add_tensor(builder *x, const px_tensor *t, bool write) {
 // Adds an operand with the checks that `list` skips.
 static __attribute__((noinline)) px_status add_checked(builder *x, const char *op,
                                                        const px_tensor *t, bool write) {
-  PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
+  PX_CHECK(x->n < PX_MAX_OPERANDS, PX_VALUE, "%s: a kernel can have at most %d tensors", op,
+           PX_MAX_OPERANDS);
   PX_TRY(px__check_not_batched(t));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));

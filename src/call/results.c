@@ -297,6 +297,7 @@ px_status px__call_copy_outs(px_call *call) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
     if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_device(call, given));
+    PX_TRY(px__check_not_batched(made));
     PX_TRY(check_out(call, i, (px_dtype)made->dtype, (px_dtype)given->dtype));
     PX_TRY(deliver_one(call, i));
   }

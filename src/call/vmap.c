@@ -7,6 +7,7 @@
 // are words of an entry (`vmap`): they change the arguments, call the same op and wrap its
 // results.
 #include "call/vmap.h"
+#include "conditions.h"
 
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
@@ -176,8 +177,7 @@ static px_status view_physical(px_tensor **out, px_tensor *physical, int level, 
                                const int64_t *sizes, const int64_t *strides, int64_t offset) {
   int64_t physical_sizes[PX_MAX_DIMS + 1] = {physical->sizes[0]};
   int64_t physical_strides[PX_MAX_DIMS + 1] = {physical->strides[0]};
-  PX_CHECK(ndim < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
-           PX_MAX_DIMS);
+  PX_TRY(px__check_ndim((int64_t)ndim + 1));
   px__sizes_copy(physical_sizes + 1, sizes, ndim);
   px__sizes_copy(physical_strides + 1, strides, ndim);
   saved_level a = enter_level(level);
@@ -189,8 +189,7 @@ static px_status view_physical(px_tensor **out, px_tensor *physical, int level, 
 // Inserts n dimensions of size 1 after the first.
 static px_status with_ones(px_tensor **out, px_tensor *t, int n) {
   int64_t sizes[PX_MAX_DIMS + 1];
-  PX_CHECK(t->ndim + n <= PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
-           PX_MAX_DIMS);
+  PX_TRY(px__check_ndim((int64_t)t->ndim + n));
   sizes[0] = t->sizes[0];
   for (int d = 0; d < n; d++) sizes[1 + d] = 1;
   px__sizes_copy(sizes + 1 + n, t->sizes + 1, t->ndim - 1);
@@ -213,9 +212,28 @@ px_status px__vmap_ensure_batch_dim(px_tensor **out, const px__vmap_call *b, px_
 
 px_status px__vmap_set_result(px__vmap_call *b, int i, px_tensor *made_take) {
   PX_SCOPED(px_tensor) made = made_take;
-  if (b->call->mode != PX_CALL_INPLACE)
-    return px__batched_new(&b->call->results[i], made, b->level);
-  b->call->results[i] = px_retain(b->call->given[i]);
+  if (b->call->mode == PX_CALL_INPLACE) {
+    b->call->results[i] = px_retain(b->call->given[i]);
+    return PX_OK;
+  }
+  PX_CHECK(made->ndim > 0, PX_RUNTIME,
+           "vmap: %s of these sizes has a result without the batch dimension", b->call->op->name);
+  return px__batched_new(&b->call->results[i], made, b->level);
+}
+
+px_status px__vmap_sizes(int64_t *buffer, const px__vmap_call *b, px_value sizes) {
+  PX_TRY(px__check_ndim((int64_t)sizes.n + 1));
+  buffer[0] = b->size;
+  px__sizes_copy(buffer + 1, sizes.v.ints, sizes.n);
+  return PX_OK;
+}
+
+px_status px__vmap_scale_size(px_value *sizes, int64_t *buffer, int dim, int64_t by) {
+  PX_TRY(px__check_ndim(sizes->n));
+  PX_CHECK(dim < sizes->n, PX_RUNTIME, "expected at least %d sizes, got %d", dim + 1, sizes->n);
+  px__sizes_copy(buffer, sizes->v.ints, sizes->n);
+  buffer[dim] = px__product(buffer[dim], by);
+  sizes->v.ints = buffer;
   return PX_OK;
 }
 
@@ -337,18 +355,19 @@ static px_status align_physical(px__vmap_call *b, physical_args *to) {
   return leave_level(a, status);
 }
 
-// Converts all operands at their own level first, so that their dtypes agree.
+// Converts all operands at their own level first. In place, self keeps its dtype: its physical
+// tensor has dimensions, and promotes with those of the others to the same dtype.
 static px_status align_converted(px__vmap_call *b, physical_args *to) {
   px_call *call = b->call;
+  physical_args converted;
   PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   uint32_t mask = UINT32_MAX & ~px__impl(call->op)->masks;
   if (call->mode == PX_CALL_INPLACE) mask &= ~1u;
   PX_TRY(map_tensors(to, b, mask, make_converted, call->compute));
-  void *result[1] = {NULL};
-  PX_TRY(px_op_call(call->op, call->mode, to->args, result));
-  call->results[0] = result[0];
-  return PX_OK;
+  PX_TRY(begin_args(&converted, call));
+  memcpy(converted.args, to->args, call->op->param_count * sizeof *to->args);
+  return end_args(&converted, align_physical(b, &converted));
 }
 
 px_status px__vmap_align(px__vmap_call *b) {
@@ -375,7 +394,7 @@ static px_status shift_dims(px_value *arg, int ndim, int64_t *buffer) {
     PX_TRY(px__wrap_dim(&wrapped, arg->v.i, ndim));
     arg->v.i = wrapped + 1;
   } else if (arg->kind == PX_ARG_INTS) {
-    PX_CHECK(arg->n <= PX_MAX_DIMS, PX_VALUE, "a tensor has at most %d dimensions", PX_MAX_DIMS);
+    PX_TRY(px__check_ndim(arg->n));
     for (int k = 0; k < arg->n; k++) {
       PX_TRY(px__wrap_dim(&wrapped, arg->v.ints[k], ndim));
       buffer[k] = wrapped + 1;
@@ -385,12 +404,9 @@ static px_status shift_dims(px_value *arg, int ndim, int64_t *buffer) {
   return PX_OK;
 }
 
-static px_status shift_sizes(px_value *arg, int64_t size, int64_t *buffer) {
+static px_status shift_sizes(px_value *arg, const px__vmap_call *b, int64_t *buffer) {
   if (arg->kind != PX_ARG_INTS) return PX_OK;
-  PX_CHECK(arg->n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
-           PX_MAX_DIMS);
-  buffer[0] = size;
-  px__sizes_copy(buffer + 1, arg->v.ints, arg->n);
+  PX_TRY(px__vmap_sizes(buffer, b, *arg));
   *arg = PX_IS(buffer, arg->n + 1);
   return PX_OK;
 }
@@ -407,7 +423,7 @@ static px_status shift_numbers(px__vmap_call *b, px_value *args, int ndim,
     if (dims)
       PX_TRY(shift_dims(&args[i], ndim, buffers[used++]));
     else
-      PX_TRY(shift_sizes(&args[i], b->size, buffers[used++]));
+      PX_TRY(shift_sizes(&args[i], b, buffers[used++]));
   }
   return PX_OK;
 }
@@ -542,9 +558,7 @@ static px_status merge_physical(px__vmap_call *b, physical_args *to) {
   for (int i = 0; i < op->param_count; i++) {
     px_value *arg = &to->args[i];
     if (arg->kind != PX_ARG_INTS || !is_size_param(op->params[i].name) || !arg->n) continue;
-    px__sizes_copy(buffer, arg->v.ints, arg->n);
-    buffer[0] *= b->size;
-    arg->v.ints = buffer;
+    PX_TRY(px__vmap_scale_size(arg, buffer, 0, b->size));
   }
   saved_level a = enter_level(b->level);
   px_status status = map_tensors(to, b, mapped_params(op), make_merged, 0);
@@ -877,6 +891,26 @@ static px_status draw_unbatched(px__vmap_call *b, bool *handled) {
   return call->mode == PX_CALL_NEW ? px__vmap_loop(b, true) : batch_random(b, m.randomness);
 }
 
+static px_status call_rule(px__vmap_call *b) {
+  if (!(b->call->op->flags & PX_OP_RANDOM)) return apply_rule(b);
+  const vmap_frame *m = frame_at(b->level);
+  return batch_random(b, m ? m->randomness : PX_RANDOMNESS_ERROR);
+}
+// Rules read tensors, not numbers for Tensor parameters, except `align` of pointwise ops.
+static px_status call_rule_on_tensors(px__vmap_call *b) {
+  px_call *call = b->call;
+  px__numbers w = {.n = 0};
+  px_value given[PX__MAX_PARAMS];
+  bool aligns = call->op->kind == PX_OP_POINTWISE && rule_of(call->op) == PX__VMAP_ALIGN;
+  if (!call->wraps || aligns) return call_rule(b);
+  memcpy(given, call->args, call->op->param_count * sizeof *given);
+  px_status status = px__call_wrap_numbers(call, &w);
+  if (status == PX_OK) status = call_rule(b);
+  memcpy(call->args, given, call->op->param_count * sizeof *given);
+  px__numbers_release(&w);
+  return status;
+}
+
 static px_status call_batched(px_call *call, bool *handled) {
   const px_op *op = call->op;
   px__vmap_call b = {.call = call};
@@ -887,9 +921,7 @@ static px_status call_batched(px_call *call, bool *handled) {
   if (rule_of(op) == PX__VMAP_DECOMPOSE) return PX_OK;
   *handled = true;
   PX_TRY(check_inplace(&b));
-  const vmap_frame *m = frame_at(b.level);
-  px_randomness randomness = m ? m->randomness : PX_RANDOMNESS_ERROR;
-  return random ? batch_random(&b, randomness) : apply_rule(&b);
+  return call_rule_on_tensors(&b);
 }
 
 __attribute__((constructor)) static void install(void) {

@@ -43,6 +43,14 @@ px_status px__vmap_ensure_batch_dim(px_tensor **out, const px__vmap_call *b, px_
 // Sets result i of the call to the batched tensor over `made`. Takes the reference.
 px_status px__vmap_set_result(px__vmap_call *b, int i, px_tensor *made_take)
     __attribute__((warn_unused_result));
+// Writes the batch size and a list of sizes to `buffer`, of PX_MAX_DIMS elements. PX_RUNTIME for
+// too many.
+px_status px__vmap_sizes(int64_t *buffer, const px__vmap_call *b, px_value sizes)
+    __attribute__((warn_unused_result));
+// Multiplies one of the sizes of a list argument; the list moves to `buffer`, of PX_MAX_DIMS
+// elements. PX_RUNTIME for too few or too many sizes.
+px_status px__vmap_scale_size(px_value *sizes, int64_t *buffer, int dim, int64_t by)
+    __attribute__((warn_unused_result));
 // Rule `align`: aligns the dimensions of samples as broadcasting does.
 px_status px__vmap_align(px__vmap_call *b) __attribute__((warn_unused_result));
 // Rule `shift`: puts the batch dimension before the others.

@@ -28,6 +28,7 @@ LOAD(load8, uint64_t)
 LOAD(load16, wide)
 
 void px__matrix_load(void *to, int64_t ld, const px_operand *o, int64_t i, int m, int n) {
+  if (m == 0 || n == 0) return;  // an empty operand may have no memory
   int64_t down = o->strides[o->ndim - 2], across = o->strides[o->ndim - 1];
   size_t item = px__matrix_bytes(o, 1);
   const char *from = (const char *)o->data + px__matrix_at(o, i, 2) * (int64_t)item;

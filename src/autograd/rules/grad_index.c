@@ -244,13 +244,15 @@ px_status px__grad_repeat(px_tensor **out, px_tensor *grad, px_value sizes, px_v
 }
 
 px_status px__grad_roll(px_tensor **out, px_tensor *grad, px_value shifts, px_value dims) {
-  int64_t back[PX_MAX_DIMS];
-  int n = shifts.n < PX_MAX_DIMS ? shifts.n : PX_MAX_DIMS;
-  for (int i = 0; i < n; i++) {
+  int64_t *back;
+  PX_TRY(px_alloc((void **)&back, (size_t)shifts.n * sizeof *back));
+  for (int i = 0; i < shifts.n; i++) {
     int64_t size = dims.n ? px_tensor_size(grad, (int)dims.v.ints[i]) : px_tensor_numel(grad);
     back[i] = size ? -(shifts.v.ints[i] % size) : 0;
   }
-  return px_roll(out, grad, back, n, dims.v.ints, dims.n);
+  px_status status = px_roll(out, grad, back, shifts.n, dims.v.ints, dims.n);
+  px_free(back);
+  return status;
 }
 
 // ---- embedding

@@ -20,6 +20,8 @@ enum {
   SLACK_DIVISOR = 32,     // slack of the cache: the peak in use divided by SHARE,
   SLACK_BYTES = 2 << 20,  // ... and these bytes
 };
+// Larger than any address space. Sums of such sizes do not overflow.
+static const size_t MAX_BYTES = (size_t)1 << 56;
 
 typedef struct piece {
   px__allocation allocation;  // first
@@ -321,7 +323,7 @@ px_status px__allocation_new_pinned(px_allocation **out, size_t bytes) {
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, px_device_peek()));
   if (bytes == 0) return px__host_new(out, 0);
-  PX_CHECK(bytes <= PTRDIFF_MAX, PX_NOMEM, "no host has %zu bytes", bytes);
+  PX_CHECK(bytes <= MAX_BYTES, PX_NOMEM, "no host has %zu bytes", bytes);
   size_t size = round_up(bytes, GRAIN);
   pthread_mutex_lock(&lock);
   if (pending) sweep();

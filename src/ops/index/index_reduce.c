@@ -210,6 +210,10 @@ PX_RUN(sparse_log_softmax) {
 static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, int axis,
                                bool offsets) {
   bool matches = lengths->ndim == axis + 1;
+  PX_CHECK(data->ndim >= lengths->ndim, PX_RUNTIME,
+           "Expected data.dim() >= %s_value.dim() to be true, but got false.  (Could this error "
+           "message be improved?  If so, please report an enhancement request to PyTorch.)",
+           offsets ? "offsets" : "lengths");
   PX_CHECK(matches, PX_RUNTIME,
            "segment_reduce(): Expected axis to be the last dimension of %s but got %d.",
            offsets ? "offsets" : "lengths", axis);
@@ -255,7 +259,7 @@ static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, 
 }
 static px_status segment_ends(px_tensor **out, const px_tensor *lengths, const px_tensor *offsets,
                               const px_tensor *data, int axis) {
-  if (!offsets) return px_cumsum(out, lengths, axis, PX_INT64);
+  if (lengths) return px_cumsum(out, lengths, axis, PX_INT64);
   PX_SCOPED(px_tensor) ends = NULL;
   int64_t n = offsets->sizes[axis];
   PX_TRY(check_offsets(offsets, data, axis));

@@ -72,28 +72,19 @@ static px_status set_result(px_call *call, const px_tensor *made, px_dtype dtype
 
 // ---- dimensions
 
-typedef struct dims {
-  int64_t at[PX_MAX_DIMS];
-  int n;
-} dims;
-
 // Given dimensions; all if none are given. A 0-dim tensor has none.
-static px_status dims_of(dims *d, px_value given, const px_tensor *self) {
-  d->n = 0;
-  for (int i = 0; i < given.n && given.kind == PX_ARG_INTS; i++) {
-    int dim;
-    PX_TRY(px__wrap_dim(&dim, given.v.ints[i], self->ndim));
-    d->at[d->n++] = dim;
-  }
-  for (int i = 0; !d->n && i < self->ndim; i++) d->at[i] = i;
-  if (!d->n) d->n = self->ndim;
+static px_status dims_of(px__dims *d, px_value given, const px_tensor *self) {
+  if (given.kind == PX_ARG_INTS && given.n)
+    return px__wrap_dim_list(d, given.v.ints, given.n, self->ndim);
+  d->n = self->ndim;
+  for (int i = 0; i < self->ndim; i++) d->at[i] = i;
   return PX_OK;
 }
 
 // ---- reductions
 
 PX_RUN(masked_sum) {
-  dims d;
+  px__dims d;
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(dims_of(&d, args->dim, args->self));
   PX_TRY(fill(&x, args->self, args->mask, px_int(0)));
@@ -101,7 +92,7 @@ PX_RUN(masked_sum) {
 }
 
 PX_RUN(masked_prod) {
-  dims d;
+  px__dims d;
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(dims_of(&d, args->dim, args->self));
   PX_TRY(fill(&x, args->self, args->mask, px_int(1)));
@@ -118,7 +109,7 @@ PX_RUN(masked_prod) {
 
 static px_status min_or_max(px_call *call, const px_tensor *self, px_value dim, bool keepdim,
                             px_dtype dtype, const px_tensor *mask, bool maximum) {
-  dims d;
+  px__dims d;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(dims_of(&d, dim, self));
@@ -151,7 +142,7 @@ PX_RUN(masked_argmin) {
 }
 
 PX_RUN(masked_logsumexp) {
-  dims d;
+  px__dims d;
   const px_tensor *self = args->self;
   px_dtype dtype = result_dtype(self, args->dtype);
   PX_SCOPED(px_tensor) wide = NULL;
@@ -183,7 +174,7 @@ static px_status max_with(px_tensor **out, const px_tensor *self, px_scalar numb
   return px_maximum(out, self, minimum);
 }
 
-static px_status norm_of(px_tensor **out, const px_tensor *self, px_scalar ord, const dims *d,
+static px_status norm_of(px_tensor **out, const px_tensor *self, px_scalar ord, const px__dims *d,
                          bool keepdim, px_dtype dtype, const px_tensor *mask) {
   PX_SCOPED(px_tensor) x = NULL;
   bool minimum = px_scalar_float(ord) < 0;
@@ -191,14 +182,14 @@ static px_status norm_of(px_tensor **out, const px_tensor *self, px_scalar ord, 
   return px_linalg_vector_norm(out, x, ord, d->at, d->n, keepdim, dtype);
 }
 PX_RUN(masked_norm) {
-  dims d;
+  px__dims d;
   PX_TRY(dims_of(&d, args->dim, args->self));
   return norm_of(&call->results[0], args->self, args->ord, &d, args->keepdim, args->dtype,
                  args->mask);
 }
 
 PX_RUN(masked_normalize) {
-  dims d = {{args->dim}, 1};
+  px__dims d = {{args->dim}, 1};
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) norm = NULL;
   PX_SCOPED(px_tensor) minimum = NULL;
@@ -213,7 +204,7 @@ PX_RUN(masked_normalize) {
 // ---- means and variances
 
 // Number of elements kept by the mask, as int64.
-static px_status count_of(px_tensor **out, const px_tensor *self, const dims *d, bool keepdim,
+static px_status count_of(px_tensor **out, const px_tensor *self, const px__dims *d, bool keepdim,
                           const px_tensor *mask) {
   PX_SCOPED(px_tensor) kept = NULL;
   if (mask)
@@ -222,7 +213,7 @@ static px_status count_of(px_tensor **out, const px_tensor *self, const dims *d,
     PX_TRY(px_ones_like(&kept, self, PX_BOOL, PX_DEVICE_NONE, false, false, NULL));
   return px_sum(out, kept, d->at, d->n, keepdim, PX_DTYPE_NONE);
 }
-static px_status mean_of(px_tensor **out, const px_tensor *self, const dims *d, bool keepdim,
+static px_status mean_of(px_tensor **out, const px_tensor *self, const px__dims *d, bool keepdim,
                          px_dtype dtype, const px_tensor *mask) {
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) x = NULL;
@@ -234,7 +225,7 @@ static px_status mean_of(px_tensor **out, const px_tensor *self, const dims *d, 
 }
 
 PX_RUN(masked_mean) {
-  dims d;
+  px__dims d;
   px_dtype dtype = result_dtype(args->self, args->dtype);
   PX_CHECK(px_dtype_is_differentiable(dtype), PX_VALUE,
            "mean(): Could not infer output dtype. Input dtype must be either a floating point or "
@@ -245,7 +236,7 @@ PX_RUN(masked_mean) {
 }
 
 // Sum of squared deviations divided by (count - correction).
-static px_status variance(px_tensor **out, const px_tensor *given, const dims *d,
+static px_status variance(px_tensor **out, const px_tensor *given, const px__dims *d,
                           px_scalar correction, bool keepdim, px_dtype dtype,
                           const px_tensor *mask) {
   PX_SCOPED(px_tensor) self = NULL;
@@ -279,14 +270,14 @@ static px_scalar correction_of(px_value unbiased, px_value correction) {
   return px_int(px__given(unbiased) ? unbiased.v.i != 0 : 1);
 }
 PX_RUN(masked_var) {
-  dims d;
+  px__dims d;
   PX_TRY(dims_of(&d, args->dim, args->self));
   return variance(&call->results[0], args->self, &d,
                   correction_of(args->unbiased, args->correction), args->keepdim,
                   real_dtype(args->self, args->dtype), args->mask);
 }
 PX_RUN(masked_std) {
-  dims d;
+  px__dims d;
   PX_SCOPED(px_tensor) var = NULL;
   PX_TRY(dims_of(&d, args->dim, args->self));
   PX_TRY(variance(&var, args->self, &d, correction_of(args->unbiased, args->correction),

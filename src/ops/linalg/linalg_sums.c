@@ -124,7 +124,7 @@ typedef struct contraction {
 static px_status read_dims(contraction *s, const px_tensor *t, px_value dims) {
   s->contracted = 0;
   for (int i = 0, at; i < dims.n; i++) {
-    PX_TRY(px__wrap_dim(&at, dims.v.ints[i], t->ndim));
+    PX_TRY(px__wrap_size_dim(&at, dims.v.ints[i], t->ndim));
     PX_CHECK(!(s->contracted >> at & 1), PX_RUNTIME,
              "dim %d appears multiple times in the list of dims", at);
     s->contracted |= (uint64_t)1 << at;

@@ -220,7 +220,7 @@ static px_status composed(px_tensor **out, const px_tensor *x, const nll *n, dou
   reduction how;
   PX_TRY(reduction_of(&how, n->how));
   PX_SCOPED(px_tensor) log_p = NULL;
-  PX_TRY(px_log_softmax(&log_p, x, x->ndim > 1 ? 1 : 0, PX_DTYPE_NONE));
+  PX_TRY(px_log_softmax(&log_p, x, x->ndim == 1 ? 0 : 1, PX_DTYPE_NONE));
   if (is_soft(x, n->target)) return soft_targets(out, log_p, n->target, n->weight, how, smoothing);
   if (smoothing > 0) return smoothed(out, log_p, n, how, smoothing);
   PX_SCOPED(px_tensor) total = NULL;
@@ -248,8 +248,8 @@ PX_RUN(cross_entropy) {
 // Sizes in the format of a Python tuple.
 static const char *tuple_text(char *buffer, size_t bytes, const int64_t *sizes, int ndim) {
   px__sizes_text(buffer, bytes - 2, ndim, sizes);
-  char *last = strrchr(buffer, ']');
-  memcpy(last, ndim == 1 ? ",)" : ")", ndim == 1 ? 3 : 2);
+  char *last = strrchr(buffer, ']');  // NULL if the text was shortened
+  if (last) memcpy(last, ndim == 1 ? ",)" : ")", ndim == 1 ? 3 : 2);
   buffer[0] = '(';
   return buffer;
 }
@@ -266,9 +266,9 @@ static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weigh
 }
 PX_RUN(linear_cross_entropy) {
   const px_tensor *x = args->input, *weight = args->linear_weight, *bias = args->linear_bias;
-  int64_t sizes[PX_MAX_DIMS], features = weight->sizes[weight->ndim - 1], inferred = -1;
-  int64_t rows = 1;
-  int ndim = 0, lead = x->ndim - 1;
+  int64_t sizes[PX_MAX_DIMS], inferred = -1;
+  int last = weight->ndim - 1, ndim = 0, lead = x->ndim - 1;
+  int64_t features = weight->sizes[last], rows = px__sizes_product(weight->sizes, last);
   if (bias) PX_TRY(check_linear_bias(bias, weight));
   char text[128];
   PX_CHECK(
@@ -277,10 +277,9 @@ PX_RUN(linear_cross_entropy) {
       "got unbatched input with shape (%lld,)",
       tuple_text(text, sizeof text, weight->sizes, weight->ndim), (long long)features,
       (long long)features);
-  PX_TRY(px__check_ndim(lead + weight->ndim - 1));
+  PX_TRY(px__check_ndim(lead + last));
   if (lead) sizes[ndim++] = x->sizes[0];
-  for (int d = 0; d < weight->ndim - 1; d++)
-    sizes[ndim++] = weight->sizes[d], rows *= weight->sizes[d];
+  for (int d = 0; d < last; d++) sizes[ndim++] = weight->sizes[d];
   const px_tensor *target = args->target;
   bool soft = target->ndim == ndim;
   for (int d = 0; soft && d < ndim; d++) soft = target->sizes[d] == sizes[d];

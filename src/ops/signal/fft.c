@@ -72,16 +72,21 @@ static px_status make_result_sized(px_call *call, const px_tensor *t, px_value d
   call->skip_launch = call->results[0]->numel == 0;
   return PX_OK;
 }
-static px_status check_dim(const px_tensor *t, int64_t dim) {
-  PX_CHECK(dim >= 0 && dim < t->ndim && t->sizes[dim] > 0, PX_RUNTIME,
-           "expected a non-empty dimension of a %d-dimensional tensor, got dimension %lld", t->ndim,
-           (long long)dim);
+static px_status check_dims(const px_tensor *t, px_value dims) {
+  uint64_t unique;
+  PX_TRY(px__wrap_dims(&unique, dims.v.ints, dims.n, t->ndim));
+  for (int i = 0; i < dims.n; i++) {
+    int64_t dim = dims.v.ints[i];
+    PX_CHECK(dim >= 0 && dim < t->ndim && t->sizes[dim] > 0, PX_RUNTIME,
+             "expected a non-empty dimension of a %d-dimensional tensor, got dimension %lld",
+             t->ndim, (long long)dim);
+  }
   return PX_OK;
 }
 PX_RUN(_fft_c2c) {
   const px_tensor *t = args->self;
   PX_TRY(check_kernel(call, t, true));
-  for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
+  PX_TRY(check_dims(t, args->dim));
   PX_TRY(make_result(call, t, t->sizes, args->dim, PX_IS(NULL, 0), (px_dtype)t->dtype));
   call->skip_launch = t->numel == 0;
   return PX_OK;
@@ -91,7 +96,7 @@ PX_RUN(_fft_r2c) {
   PX_TRY(check_kernel(call, t, false));
   PX_CHECK(args->dim.n == 1 || (args->dim.n > 1 && args->onesided), PX_RUNTIME,
            "expected one dimension for a two-sided transform of real numbers, got %d", args->dim.n);
-  for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
+  PX_TRY(check_dims(t, args->dim));
   int64_t n = t->sizes[args->dim.v.ints[args->dim.n - 1]];
   return make_result_sized(call, t, args->dim, args->onesided ? n / 2 + 1 : n,
                            px_dtype_to_complex((px_dtype)t->dtype));
@@ -100,7 +105,7 @@ PX_RUN(_fft_c2r) {
   const px_tensor *t = args->self;
   int64_t n = args->last_dim_size;
   PX_TRY(check_kernel(call, t, true));
-  PX_TRY(check_dim(t, args->dim));
+  PX_TRY(check_dims(t, PX_IS(&args->dim, 1)));
   PX_CHECK(n > 0 && n / 2 + 1 == t->sizes[args->dim], PX_RUNTIME,
            "a size of %lld does not match an output of %lld elements",
            (long long)t->sizes[args->dim], (long long)n);
@@ -221,9 +226,7 @@ PX_RUN(fft_line) {
            "%s expects a real input tensor, but got %s", f.name,
            px_dtype_class((px_dtype)self->dtype));
   PX_TRY(promoted(&t, self, f.from == FROM_HALF));
-  PX_CHECK(self->ndim > 0, PX_INDEX, "Dimension specified as %lld but tensor has no dimensions",
-           (long long)args->dim);
-  PX_TRY(px__wrap_dim(&wrapped, args->dim, self->ndim));
+  PX_TRY(px__wrap_size_dim(&wrapped, args->dim, self->ndim));
   int64_t dim = wrapped, have = self->sizes[dim];
   int64_t n = px__given(args->n)    ? px_value_int(args->n)
               : f.from == FROM_HALF ? 2 * (have - 1)
@@ -251,9 +254,7 @@ static px_status read_dims(region *r, const px_tensor *t, px_value dims, px_valu
   r->count = given;
   for (int i = 0; i < given; i++) {
     int d = t->ndim - given + i;
-    PX_CHECK(!px__given(dims) || t->ndim, PX_INDEX,
-             "Dimension specified as %lld but tensor has no dimensions", (long long)dims.v.ints[i]);
-    if (px__given(dims)) PX_TRY(px__wrap_dim(&d, dims.v.ints[i], t->ndim));
+    if (px__given(dims)) PX_TRY(px__wrap_size_dim(&d, dims.v.ints[i], t->ndim));
     PX_CHECK(!(seen >> d & 1), PX_RUNTIME, "FFT dims must be unique");
     seen |= UINT64_C(1) << d;
     r->dims[i] = d;

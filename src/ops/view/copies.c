@@ -43,7 +43,8 @@ PX_RUN(split_with_sizes_copy) {
 
 // ---- _chunk_cat
 
-static px_status check_chunks(const px_value list, int64_t dim) {
+// Checks the tensors and wraps the dimension, which all of them have.
+static px_status check_chunks(int *dim, const px_value list, int64_t given) {
   PX_CHECK(list.n > 0, PX_RUNTIME, "_chunk_cat expects a non-empty input tensor list");
   const px_tensor *first = list.v.tensors[0];
   bool same_ndim = true, fits = true;
@@ -52,12 +53,14 @@ static px_status check_chunks(const px_value list, int64_t dim) {
     PX_CHECK(t->numel > 0, PX_RUNTIME, "_chunk_cat expects non-empty tensor");
     PX_CHECK(t->dtype == first->dtype, PX_RUNTIME,
              "_chunk_cat expects all input tensors with the same dtype");
-    same_ndim &= t->ndim == first->ndim, fits &= dim < t->ndim;
+    same_ndim &= t->ndim == first->ndim, fits &= given < t->ndim;
   }
-  PX_CHECK(same_ndim || dim >= 0, PX_RUNTIME,
+  PX_CHECK(same_ndim || given >= 0, PX_RUNTIME,
            "_chunk_cat expects non-negative dim when input tensors have different ndims");
-  PX_CHECK(fits, PX_RUNTIME, "_chunk_cat expects dim < ndim for all input tensors");
-  return PX_OK;
+  if (same_ndim) PX_TRY(px__wrap_dim(dim, given, first->ndim));
+  PX_CHECK(same_ndim ? first->ndim > 0 : fits, PX_RUNTIME,
+           "_chunk_cat expects dim < ndim for all input tensors");
+  return same_ndim ? PX_OK : px__wrap_dim(dim, given, first->ndim);
 }
 // Reshapes to [sizes before dim, chunks, rest]. The last chunk is padded with zeros.
 static px_status chunked(px_tensor **out, const px_tensor *t, int dim, int64_t chunks) {
@@ -74,9 +77,8 @@ PX_RUN(_chunk_cat) {
   const px_value list = args->tensors;
   px_tensor **items = NULL;
   int dim, made = 0;
-  PX_TRY(check_chunks(list, args->dim));
+  PX_TRY(check_chunks(&dim, list, args->dim));
   const px_tensor *first = list.v.tensors[0];
-  PX_TRY(px__wrap_dim(&dim, args->dim, first->ndim));
   for (int i = 1; i < list.n; i++)
     for (int d = 0; d < dim; d++)
       PX_CHECK(list.v.tensors[i]->sizes[d] == first->sizes[d], PX_RUNTIME,

@@ -93,9 +93,7 @@ PX_RUN(unflatten) {
   int dim, n = 0;
   int64_t sizes[PX_MAX_DIMS];
   px_value parts = args->sizes;
-  PX_CHECK(self->ndim > 0, PX_INDEX, "Dimension specified as %lld but tensor has no dimensions",
-           (long long)args->dim);
-  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
+  PX_TRY(px__wrap_size_dim(&dim, args->dim, self->ndim));
   PX_TRY(px__check_ndim(self->ndim - 1 + parts.n));
   int64_t known = 1, inferred = -1;
   bool overflow = false;

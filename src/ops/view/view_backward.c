@@ -164,8 +164,7 @@ PX_VMAP_RULE(as_strided_backward) {
   memcpy(given, b->call->args, op->param_count * sizeof *given);
   for (int k = 0; k < 4; k++) {
     px_value *list = px__vmap_argument(op, given, names[k]);
-    PX_CHECK(list->n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
-             PX_MAX_DIMS);
+    PX_TRY(px__check_ndim((int64_t)list->n + 1));
     lists[k][0] = k < 2 ? b->size : length;
     px__sizes_copy(lists[k] + 1, list->v.ints, list->n);
     *list = PX_IS(lists[k], list->n + 1);

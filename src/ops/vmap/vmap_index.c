@@ -51,6 +51,7 @@ static px_status batch_arange(px_tensor **out, const px__vmap_call *b, const px_
                               int ndim) {
   int64_t sizes[PX_MAX_DIMS] = {b->size};
   PX_SCOPED(px_tensor) line = NULL;
+  PX_TRY(px__check_ndim((int64_t)ndim + 1));
   for (int d = 0; d < ndim; d++) sizes[1 + d] = 1;
   PX_TRY(px_arange(&line, px_int(0), px_int(b->size), px_int(1), PX_INT64, px__tensor_device(like),
                    false, false));
@@ -70,20 +71,22 @@ static bool measure(indexing *p, px_value indices, px_value dims) {
   return adjacent;
 }
 
-// Sets up the indices for a batched self.
-static px_status start(indexing *p, const px__vmap_call *b, const px_tensor *self, px_value indices,
-                       px_value dims) {
+// Sets up the indices for a batched self, whose samples have `ndim` dimensions.
+static px_status start(indexing *p, const px__vmap_call *b, const px_tensor *self, int ndim,
+                       px_value indices, px_value dims) {
   bool mapped = any_mapped(b, indices);
+  int dim;
   *p = (indexing){.count = 0};
+  PX_CHECK(indices.n == dims.n, PX_VALUE, "index(): expected a dimension for each index tensor");
   bool adjacent = measure(p, indices, dims);
   if (mapped) PX_TRY(batch_arange(&p->made[p->count++], b, self, p->ndim));
   for (int i = 0; i < indices.n; i++) {
-    p->dims[p->count] = dims.v.ints[i] + 1;
+    PX_TRY(px__wrap_dim(&dim, dims.v.ints[i], ndim));
+    p->dims[p->count] = dim + 1;
     PX_TRY(px__vmap_physical(&p->made[p->count++], b, indices.v.tensors[i], p->ndim));
   }
-  int64_t first = dims.v.ints[0];
-  if (mapped && adjacent) move(p, 1, 1 + first, p->ndim);  // [batch, indices, rest]
-  if (!mapped && !adjacent) move(p, p->ndim, 0, 1);        // [indices, batch, rest]
+  if (mapped && adjacent) move(p, 1, p->dims[1], p->ndim);  // [batch, indices, rest]
+  if (!mapped && !adjacent) move(p, p->ndim, 0, 1);         // [indices, batch, rest]
   return PX_OK;
 }
 
@@ -120,7 +123,8 @@ PX_VMAP_RULE(index) {
   px_tensor *made = NULL;
   px_status status = px__vmap_ensure_batch_dim(&batched, b, args->self);
   p.count = 0;
-  if (status == PX_OK) status = start(&p, b, args->self, args->indices, args->dims);
+  if (status == PX_OK)
+    status = start(&p, b, args->self, args->self->ndim, args->indices, args->dims);
   if (status == PX_OK) status = index_physical(&made, &p, batched);
   drop(&p);
   PX_TRY(status);
@@ -166,7 +170,7 @@ PX_VMAP_RULE(index_put) {
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
   indexing p;
-  px_status status = start(&p, b, args->self, args->indices, args->dims);
+  px_status status = start(&p, b, args->self, args->self->ndim, args->indices, args->dims);
   if (status == PX_OK) status = put_values(b, args, &p);
   drop(&p);
   return status;
@@ -174,12 +178,12 @@ PX_VMAP_RULE(index_put) {
 
 static px_status add_back(px__vmap_call *b, const px__index_backward_vmap_args *args,
                           const indexing *p) {
-  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
+  int64_t sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
   px_tensor *made = NULL;
   int n = args->input_sizes.n;
-  px__sizes_copy(sizes + 1, args->input_sizes.v.ints, n);
+  PX_TRY(px__vmap_sizes(sizes, b, args->input_sizes));
   PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->grad_output));
   if (p->moved)
     PX_TRY(px_movedim(&grad, batched, p->to, p->moved, p->from, p->moved));
@@ -192,7 +196,8 @@ PX_VMAP_RULE(index_backward) {
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
   indexing p;
-  px_status status = start(&p, b, args->grad_output, args->indices, args->dims);
+  px_status status =
+      start(&p, b, args->grad_output, args->input_sizes.n, args->indices, args->dims);
   if (status == PX_OK) status = add_back(b, args, &p);
   drop(&p);
   return status;
@@ -346,13 +351,13 @@ PX_VMAP_RULE(index_select) {
 }
 PX_VMAP_RULE(index_select_backward) {
   px_tensor *made = NULL, *grad = args->grad_output;
-  int64_t dim, sizes[PX_MAX_DIMS + 1] = {b->size};
+  int64_t dim, sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
   if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
   if (!args->input_sizes.n) return px__vmap_loop(b, true);
-  px__sizes_copy(sizes + 1, args->input_sizes.v.ints, args->input_sizes.n);
+  PX_TRY(px__vmap_sizes(sizes, b, args->input_sizes));
   PX_TRY(element_indices(&elements, &dim, b, grad, args->index, args->dim));
   PX_TRY(px__vmap_ensure_batch_dim(&batched, b, grad));
   PX_TRY(px_zeros(&zeros, sizes, args->input_sizes.n + 1, (px_dtype)grad->dtype,
@@ -480,20 +485,30 @@ PX_VMAP_RULE(fill_tensor) { return fill(b, args->self, args->value); }
 
 // ---- roll and repeat
 
+// A dimension may be rolled several times, so the list may have any length.
+static px_status roll_dims(px_tensor **out, const px_tensor *self, px_value shifts, px_value dims) {
+  int64_t *moved;
+  int d = 0;
+  PX_TRY(px__alloc((void **)&moved, (size_t)dims.n * sizeof *moved));
+  px_status status = PX_OK;
+  for (int k = 0; status == PX_OK && k < dims.n; k++) {
+    status = px__wrap_dim(&d, dims.v.ints[k], self->ndim);
+    moved[k] = d + 1;
+  }
+  if (status == PX_OK)
+    status = px_roll(out, self->physical, shifts.v.ints, shifts.n, moved, dims.n);
+  px__free(moved);
+  return status;
+}
 PX_VMAP_RULE(roll) {
   px_tensor *made = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rolled = NULL;
-  int64_t dims[PX_MAX_DIMS], last = -1;
+  int64_t last = -1;
   const px_tensor *all = args->self->physical;
   px_value shifts = args->shifts;
-  for (int k = 0; k < args->dims.n; k++) {
-    int d;
-    PX_TRY(px__wrap_dim(&d, args->dims.v.ints[k], args->self->ndim));
-    dims[k] = d + 1;
-  }
   if (args->dims.n) {
-    PX_TRY(px_roll(&made, all, shifts.v.ints, shifts.n, dims, args->dims.n));
+    PX_TRY(roll_dims(&made, args->self, shifts, args->dims));
     return px__vmap_set_result(b, 0, made);
   }
   int64_t line[2] = {b->size, args->self->numel};
@@ -511,8 +526,7 @@ PX_VMAP_RULE(repeat) {
   PX_CHECK(n >= args->self->ndim, PX_RUNTIME,
            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
            "tensor");
-  PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
-           PX_MAX_DIMS);
+  PX_TRY(px__check_ndim((int64_t)n + 1));
   px__sizes_copy(repeats + 1, args->repeats.v.ints, n);
   PX_TRY(px__vmap_physical(&aligned, b, args->self, n));
   PX_TRY(px_repeat(&made, aligned, repeats, n + 1));

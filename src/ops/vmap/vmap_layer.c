@@ -8,6 +8,7 @@
 #include "vmap_rules/norm.h"
 #include "vmap_rules/volume.h"
 #include "call/vmap.h"
+#include "conditions.h"
 #include "hidden/loss.h"
 #include "hidden/norm.h"
 #include "phlox/ops/arithmetic.h"
@@ -81,14 +82,11 @@ static px_status call_merged(px__vmap_call *b, const merge_layout *layout, const
   void *made[PX__MAX_RESULTS] = {NULL};
   memcpy(args, b->call->args, op->param_count * sizeof *args);
   px_status status = merge_args(given, b, layout, args);
-  px_value *list = sizes ? px__vmap_argument(op, args, sizes) : NULL;
-  if (list) {
-    px__sizes_copy(merged, list->v.ints, list->n);
-    merged[layout->result] *= b->size;
-    list->v.ints = merged;
-  }
+  if (sizes && status == PX_OK)
+    status =
+        px__vmap_scale_size(px__vmap_argument(op, args, sizes), merged, layout->result, b->size);
   px_value *groups = px__vmap_argument(op, args, "groups");  // absent in norms
-  if (layout->groups && groups->kind == PX_ARG_INT) groups->v.i *= b->size;
+  if (layout->groups && groups->kind == PX_ARG_INT) groups->v.i = px__product(groups->v.i, b->size);
   if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, made);
   for (int i = 0; i < op->result_count; i++) {
     px_tensor *split = NULL;
@@ -106,7 +104,8 @@ static const merge_layout merge_images = {false, 0}, merge_channels = {true, 1},
 
 static px_status conv_forward(px__vmap_call *b, const px_tensor *input, const px_tensor *weight,
                               const px_tensor *bias) {
-  if (input->ndim < weight->ndim) return px__vmap_itself(b);  // unbatched input: it adds N itself
+  // The op adds N to an input without it, and refuses other numbers of dimensions.
+  if (input->ndim != weight->ndim || weight->ndim < 4) return px__vmap_itself(b);
   if (b->size == 0 || !input->sizes[1]) return px__vmap_loop(b, false);
   bool weights = px__is_mapped(b, weight) || px__is_mapped(b, bias);
   return call_merged(b, weights ? &merge_channels : &merge_images, NULL);
@@ -380,13 +379,10 @@ static px_status loss_gradients(px_tensor **out, const px__vmap_call *b,
                                 const px__nll_loss_backward_vmap_args *args) {
   px_value input = args->input_size;
   bool rows = input.n > 1;
-  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  px__sizes_copy(sizes + 1, input.v.ints, input.n);
-  int64_t merged_sizes[PX_MAX_DIMS] = {b->size, input.v.ints[0]};
-  if (rows) {
-    px__sizes_copy(merged_sizes, input.v.ints, input.n);
-    merged_sizes[0] *= b->size;
-  }
+  int64_t sizes[PX_MAX_DIMS], buffer[PX_MAX_DIMS];
+  PX_TRY(px__vmap_sizes(sizes, b, input));
+  px_value merged = rows ? input : PX_IS(sizes, input.n + 1);
+  if (rows) PX_TRY(px__vmap_scale_size(&merged, buffer, 0, b->size));
   PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) target = NULL;
   PX_SCOPED(px_tensor) one = NULL;
@@ -395,7 +391,7 @@ static px_status loss_gradients(px_tensor **out, const px__vmap_call *b,
   PX_TRY(each_gradient(&grad, b, args, target));
   PX_TRY(px_ones(&one, NULL, 0, (px_dtype)grad->dtype, px__tensor_device(grad), false, false));
   PX_TRY(px_nll_loss_backward(&made, grad, target, common_weight(b, args->weight), one,
-                              merged_sizes, rows ? input.n : 2, "none", args->ignore_index));
+                              merged.v.ints, merged.n, "none", args->ignore_index));
   return px_reshape(out, made, sizes, input.n + 1);
 }
 PX_VMAP_RULE(nll_loss_backward) {
