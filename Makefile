@@ -31,7 +31,7 @@ WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wun
 FRAMES   := $(if $(SAN),,-Wframe-larger-than=4096)# bytes: a thread of the program may have a stack of 64 KiB
 WARN     += $(FRAMES) $(if $(CLANG),-Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
 OPT      ?= $(if $(SAN),-O1 -g1,-O2 -g)
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(findstring undefined,$(SAN)),$(call accepted,-fsanitize=bounds-strict) -fno-sanitize-recover=all))
 # A library loaded by Python cannot use the static TLS block; TLS descriptors are the fast alternative.
 TLSFLAG  := $(call accepted,-mtls-dialect=gnu2)
 # -fno-plt and aligned functions: 3 to 7 % of a small op called from Python. libcall: `rep movs` starts more slowly than memcpy.
@@ -87,7 +87,7 @@ $(GEN): $(O)/opgen $(OPS)
 	@touch $@
 OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(sort $(shell awk '/^  kind / && !/ hidden/ {print FILENAME}' ops/*.op)))
 GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h \
-  cpu_kernels.h cuda_args.h convert_pairs.inc samples.inc)
+  cpu_kernels.h cuda_args.h convert_pairs.inc samples.inc typed_calls.inc)
 GENSRC   := $(addprefix $(O)/gen/,ops_table.c $(patsubst %,ops_%.c,$(shell seq 0 31)) layers.c optim_kinds.c schedule_kinds.c)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 CUDAGEN  := $(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 complex fold optim)

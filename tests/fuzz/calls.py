@@ -3,8 +3,8 @@
 sizes, and a library that no longer works afterwards are failures.
 
 Earlier failures are in corpus/calls.txt and run first. A case depends only on FUZZ_SEED (default 1) and its number, and is limited to FUZZ_LIMIT seconds
-(default 20). FUZZ_FROM=n starts at case n. Cases run for FUZZ_SECONDS (default 10) in batches, each in a subprocess; if a case ends the process, the next batch
-continues after it. FUZZ_SAMPLES names the samples of the ops (BUILD/gen/samples.inc). FUZZ_NAME=nn.Linear,relu selects names."""
+(default 20). FUZZ_FROM=n starts at case n. Cases run for FUZZ_SECONDS (default 10), or with FUZZ_TO=n up to case n, in batches, each in a subprocess; if a
+case ends the process, the next batch continues after it. FUZZ_SAMPLES names the samples of the ops (BUILD/gen/samples.inc). FUZZ_NAME=nn.Linear,relu selects names."""
 import ast
 import contextlib
 import inspect
@@ -36,7 +36,7 @@ LEFT_OUT = {
     "cuda.caching_allocator_delete": "takes an address", "cuda.ExternalStream": "likewise", "cuda.get_stream_from_external": "likewise", "cuda.streams.ExternalStream": "likewise",
     "cuda.memory.caching_allocator_delete": "likewise",
     "cuda.CUDAPluggableAllocator": "runs code of a file", "cuda.memory.CUDAPluggableAllocator": "likewise", "ops.load_library": "likewise",
-    "memory.main": "a command, which ends the process", "distributed.launch.command": "likewise", "distributed.launch.main": "likewise", "distributed.run.command": "likewise", "distributed.run.main": "likewise",
+    "memory.main": "a command, which ends the process", "profile.main": "likewise", "distributed.launch.command": "likewise", "distributed.launch.main": "likewise", "distributed.run.command": "likewise", "distributed.run.main": "likewise",
     "utils.data.get_worker_info": "tells about workers, which are processes", "nn.Module.share_memory": "memory of the machine's", "Tensor.share_memory_": "likewise",
     "jit.Future.wait": "waits until another thread gives the value", "jit.wait": "likewise", "futures.Future.wait": "likewise",
     "futures.wait_all": "likewise",
@@ -181,11 +181,13 @@ class Caller:
         r = p.random
         for i in range(len(positional)):
             if r.random() < 0.2:
+                positional[i] = f"E({positional[i]}, {r.randint(0, 8)})"
+            elif r.random() < 0.2:
                 fits = i < len(params) and r.random() < 0.4
                 positional[i] = p.fitting(params[i]) if fits else p.any()
         for name in list(named):
             if r.random() < 0.2:
-                named[name] = p.any()
+                named[name] = p.pick(p.any(), f"E({named[name]}, {r.randint(0, 8)})")
         extra = r.choice(params).name if params and r.random() < 0.12 else None
         if extra and extra.isidentifier() and extra != "self":
             named[extra] = p.any()
@@ -249,7 +251,7 @@ def use(torch, result):
 
 def needs_little_memory(text):
     """True if the text has no number large enough to request much memory. Tiny numbers count as well, since sizes may be divided by them."""
-    return not re.search(r"Lies|\*\*|\d{6}|e\d{3}|e-\d|b'bytes'|memoryview", text)
+    return not re.search(r"Lies|\bE\(|\*\*|\d{6}|e\d{3}|e-\d|b'bytes'|memoryview", text)
 
 
 def run_case(torch, space, text):
@@ -321,15 +323,15 @@ def main():
     os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
     os.environ.setdefault("PHLOX_SIM_MEMORY", "256M")
     only, first = os.environ.get("FUZZ_CASE"), setting("FUZZ_FROM", -len(KEPT))
-    begin, count, finds = time.monotonic(), 0, []
+    last, begin, count, finds = setting("FUZZ_TO", sys.maxsize), time.monotonic(), 0, []
     end = begin + float(os.environ.get("FUZZ_SECONDS", "10"))
     with tempfile.TemporaryDirectory() as folder:
         if only:
             finds, _ = batch(int(only), int(only) + 1, folder)
             print(open(os.path.join(folder, "log")).read(), open(os.path.join(folder, "errors")).read()[-4000:], *finds, sep="\n")
             sys.exit(len(finds) > 0)
-        while time.monotonic() < end:
-            new, following = batch(first, first + BATCH, folder)
+        while first < last and (last < sys.maxsize or time.monotonic() < end):
+            new, following = batch(first, min(first + BATCH, last), folder)
             count, first = count + following - first, following
             for find in new:
                 print(find, flush=True)

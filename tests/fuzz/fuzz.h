@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deterministic fuzzing. A target runs cases 0, 1, 2, ... for FUZZ_SECONDS (default 1). FUZZ_SEED
 // (default 1) and the number determine a case. A failure, or a case longer than FUZZ_LIMIT seconds
-// (default 20), prints its number. FUZZ_CASE=n runs only case n.
+// (default 20), prints its number. FUZZ_CASE=n runs only case n. With FUZZ_TO=n a target runs all
+// cases before n, for any time.
 #pragma once
 // Sanitizer allocators return NULL, too, and refuse large sizes early.
 #define FUZZ_MEMORY "allocator_may_return_null=1:max_allocation_size_mb=512"
+// Pointers to arrays of functions that returned are errors as well.
+#define FUZZ_ADDRESS FUZZ_MEMORY ":detect_stack_use_after_return=1"
 #define TSAN_DEFAULTS FUZZ_MEMORY ":atexit_sleep_ms=20"
 #include "phlox/phlox.h"
 #include "test.h"
@@ -49,7 +52,7 @@ static inline void fuzz_signal(int number) {
 #ifdef __SANITIZE_ADDRESS__
 void __sanitizer_set_death_callback(void (*callback)(void));
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return FUZZ_MEMORY; }
+const char *__asan_default_options(void) { return FUZZ_ADDRESS; }
 #endif
 // Errors of the undefined behaviour sanitizer end in SIGABRT, so that the case is named.
 __attribute__((visibility("default"))) const char *__ubsan_default_options(void);
@@ -97,6 +100,7 @@ static inline void fuzz_once(uint64_t seed, int64_t number, void (*one)(void)) {
 static inline void fuzz_run(const char *name, void (*one)(void)) {
   const char *only = getenv("FUZZ_CASE"), *from = getenv("FUZZ_FROM");
   const char *seconds = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
+  const char *to = getenv("FUZZ_TO");
   uint64_t base = seed ? strtoull(seed, NULL, 10) : 1;
   double begin = fuzz_now(), end = begin + (seconds ? atof(seconds) : 1);
   fuzz_name = name;
@@ -108,10 +112,10 @@ static inline void fuzz_run(const char *name, void (*one)(void)) {
 #endif
   signal(SIGABRT, fuzz_signal);
   signal(SIGALRM, fuzz_signal);
-  int64_t first = only ? atoll(only) : from ? atoll(from) : 0;
+  int64_t first = only ? atoll(only) : from ? atoll(from) : 0, last = to ? atoll(to) : INT64_MAX;
   for (size_t i = 0; i < sizeof fuzz_kept / sizeof *fuzz_kept && !only; i++)
     if (!strcmp(fuzz_kept[i].name, name)) fuzz_once(fuzz_kept[i].seed, fuzz_kept[i].number, one);
-  for (fuzz_case = first; only || fuzz_now() < end; fuzz_case++) {
+  for (fuzz_case = first; only || (fuzz_case < last && (to || fuzz_now() < end)); fuzz_case++) {
     fuzz_once(base, fuzz_case, one);
     if (only) break;
   }

@@ -10,13 +10,15 @@ import lent
 import phlox as torch
 from lent import Exporter, Interface, capsule, emptied, numpy
 
-DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+DTYPES = ("bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 uint16 uint32 uint64 complex32 complex64 complex128 float8_e4m3fn "
+          "float8_e5m2").split()
+MOST = 64  # dimensions of a tensor
 DEVICES = "cpu", "cpu", "cpu", "cuda:0", "cuda:0", "cuda:1"
 
 
 # ---- names used by the texts
 def T(sizes, dtype="float32", device="cpu", layout="rows", grad=False, first=0):
-    """A tensor of small numbers: contiguous, with gaps, transposed, or expanded from one element."""
+    """A tensor of small numbers: contiguous, with gaps, transposed, overlapping, or expanded from one element."""
     count = 1
     for size in sizes:
         count *= size
@@ -28,9 +30,24 @@ def T(sizes, dtype="float32", device="cpu", layout="rows", grad=False, first=0):
         x = x[:count].reshape(tuple(reversed(sizes))).permute(*reversed(range(len(sizes))))
     elif layout == "repeated":
         x = x[:1].expand(sizes) if sizes else x[0]
+    elif layout == "overlapping":
+        x = x.as_strided(sizes, [1] * len(sizes)) if sum(sizes) <= len(x) else x[:count].reshape(sizes)
     else:
         x = x[:count].reshape(sizes)
-    return x.detach().requires_grad_() if grad and kind.is_floating_point else x
+    return x.detach().requires_grad_() if grad and (kind.is_floating_point or kind.is_complex) else x
+
+
+def E(x, kind):
+    """An edge case of a tensor, a number or a list. Other values are returned as they are."""
+    if isinstance(x, torch.Tensor):
+        ones = [1] * (MOST - x.dim())
+        return (lambda: x.reshape(ones + list(x.shape)), lambda: x.reshape(list(x.shape) + ones), lambda: x.reshape(ones[1:] + list(x.shape)),
+                lambda: x.flatten()[0], lambda: x[:0], lambda: x[..., :0], lambda: x[None], lambda: x[0], lambda: x.real.conj())[kind]()
+    if type(x) is int:
+        return (-1, -x - 1, MOST, MOST + 1, -MOST - 1, 2 ** 63 - 1, -2 ** 63, x + 1, 2 ** 32)[kind]
+    if isinstance(x, (list, tuple)):
+        return (x[:0], x[:1], x[:-1], x + x[:1], (x + type(x)([0])) * MOST, x[:1] * MOST, x[:1] * (MOST + 1), x[::-1], type(x)(E(y, 3) for y in x))[kind]
+    return x
 
 
 class Hostile(Exception):
@@ -93,7 +110,7 @@ def ends(n):
 NAMES = dict(globals())
 
 # ---- texts
-NUMBERS = ["0", "1", "2", "3", "-1", "-2", "5", "7", "2**31", "-2**31", "2**31-1", "2**32", "2**62", "2**63-1", "-2**63", "2**63", "2**64", "10**30"]
+NUMBERS = ["0", "1", "2", "3", "-1", "-2", "5", "7", "63", "64", "65", "-64", "-65", "-66", "2**31", "-2**31", "2**31-1", "2**32", "2**62", "2**63-1", "-2**63", "2**63", "2**64", "10**30"]
 FLOATS = ["0.0", "0.5", "-0.5", "1.5", "1e-8", "float('nan')", "float('inf')", "-float('inf')", "1e308", "1e-320", "3.0", "-0.0"]
 WORDS = ("mean sum none batchmean constant reflect replicate circular nearest bilinear bicubic linear area trunc floor tanh ij xy fro nuc same valid "
          "left right highest fan_in fan_out relu leaky_relu amax prod cpu cuda cuda:0 cuda:1 cuda:7 float32 i,j->ij ii ... O N sci weight bias x").split()
@@ -136,6 +153,8 @@ class Pool:
 
     def sizes(self):
         r = self.random
+        if r.random() < 0.06:
+            return [1] * (MOST - self.pick(0, 0, 1, 2))
         return [0 if r.random() < 0.06 else r.randint(1, 4) for _ in range(self.pick(0, 1, 1, 2, 2, 2, 3, 4, 5))]
 
     def tensor(self, sizes=None, dtype=None):
@@ -143,7 +162,7 @@ class Pool:
         dtype = dtype or self.pick("float32", "float32", "float32", "int64", *DTYPES)
         text = f"T({self.sizes() if sizes is None else list(sizes)}, {dtype!r}"
         if r.random() < 0.4:
-            text += f", {self.pick(*DEVICES)!r}, {self.pick('rows', 'gaps', 'columns', 'repeated')!r}, {self.pick(True, False)}, {r.randint(-2, 3)}"
+            text += f", {self.pick(*DEVICES)!r}, {self.pick('rows', 'gaps', 'columns', 'repeated', 'overlapping')!r}, {self.pick(True, False)}, {r.randint(-2, 3)}"
         return text + ")"
 
     def int(self):
@@ -152,6 +171,8 @@ class Pool:
     def ints(self):
         if self.random.random() < 0.5:
             return self.int()
+        if self.random.random() < 0.06:
+            return self.pick(*(text.replace("N", str(n)) for text in ("[1] * N", "[0] * N", "list(range(N))") for n in range(MOST - 1, MOST + 3)))
         return f"{self.pick('', 'tuple', 'torch.Size')}([{', '.join(self.int() for _ in range(self.random.randint(0, 4)))}])"
 
     def any(self):
@@ -160,6 +181,8 @@ class Pool:
 
     def tensors(self):
         sizes = self.sizes()
+        if self.random.random() < 0.06:
+            return f"[{self.tensor(sizes)}] * {self.pick(MOST, MOST + 1, 3)}"
         return "[" + ", ".join(self.tensor(sizes if self.random.random() < 0.8 else None) for _ in range(self.random.randint(0, 3))) + "]"
 
     def float(self):

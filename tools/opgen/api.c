@@ -30,13 +30,10 @@ static void write_results(FILE *to, const og_op *op) {
     fprintf(to, "%spx_tensor **%s", i ? ", " : "", op->result_names[i]);
 }
 
+static const char *const suffixes[] = {"", "_", "_out", "_scalar", "_scalar_"};
+
 static void write_signature(FILE *to, const og_op *op, form f) {
-  fprintf(to, "px_%s%s(", op->name,
-          f == INPLACE          ? "_"
-          : f == OUT            ? "_out"
-          : f == WITH_SCALAR    ? "_scalar"
-          : f == SCALAR_INPLACE ? "_scalar_"
-                                : "");
+  fprintf(to, "px_%s%s(", op->name, suffixes[f]);
   if (f == OUT)
     for (int i = 0; i < op->result_count; i++)
       fprintf(to, "%spx_tensor *%s", i ? ", " : "",
@@ -194,6 +191,26 @@ void og_write_page(FILE *to, const og_op *op) {
     if (op->grads[i].text)
       fprintf(to, "\n- gradient of `%s`: `%s`", op->params[i].name, op->grads[i].text);
   fprintf(to, "\n\n");
+}
+
+// The call of a public C function with arguments by type and position, for the fuzzer.
+static void write_typed_call(FILE *to, const og_op *op, form f) {
+  static const char *const forms[] = {"NEW", "INPLACE", "OUT", "SCALAR", "SCALAR_INPLACE"};
+  fprintf(to, "PX_TYPED(%s, %s, px_%s%s(", op->name, forms[f], op->name, suffixes[f]);
+  const char *result = f == OUT ? "OUT" : op->result_list ? "NEW_LIST" : "NEW", *comma = "";
+  for (int i = 0; i < op->result_count && !in_place(f); i++, comma = ", ")
+    fprintf(to, "%s%s(%d)", comma, result, i);
+  for (int i = 0; i < op->param_count; i++, comma = ", ") {
+    const og_param *p = &op->params[i];
+    bool pointer = p->optional && strcmp(og_types[p->type].c, og_types[p->type].c_maybe) != 0;
+    const char *type = with_number(f) && i == 1 ? "SCALAR" : og_types[p->type].kind + 7;
+    fprintf(to, "%s%s%s(%d)", comma, pointer ? "MAYBE_" : "", type, i);
+  }
+  fprintf(to, "))\n");
+}
+void og_write_typed_calls(FILE *to, const og_op *op) {
+  for (int f = NEW; f < FORMS && !og_is_hidden(op); f++)
+    if (has_form(op, (form)f)) write_typed_call(to, op, (form)f);
 }
 
 void og_write_samples(FILE *to, const og_op *op) {

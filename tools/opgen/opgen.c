@@ -380,6 +380,10 @@ static void write_texts(const char *folder) {
   fprintf(to, "%s// PX_SAMPLE(op, arguments, domain low, domain high)\n", license);
   each(to, og_write_samples);
   og_finish(to);
+  to = og_create(folder, "typed_calls.inc");
+  fprintf(to, "%s// PX_TYPED(op, form, call)\n", license);
+  each(to, og_write_typed_calls);
+  og_finish(to);
 }
 
 static const struct {
@@ -392,7 +396,8 @@ static const struct {
              {"kernels_cuda_N.cu", og_write_cuda_kernels},
              {"kernels_cuda_rows.c", og_write_launch},
              {"ops.md", og_write_page},
-             {"samples.inc", og_write_samples}};
+             {"samples.inc", og_write_samples},
+             {"typed_calls.inc", og_write_typed_calls}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
 // Writes everything to /dev/null: errors are reported before any output is opened.

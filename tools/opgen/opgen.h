@@ -454,6 +454,7 @@ void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);
 void og_write_page(FILE *to, const og_op *op);
 void og_write_samples(FILE *to, const og_op *op);
+void og_write_typed_calls(FILE *to, const og_op *op);
 bool og_has_backward(const og_op *op);
 bool og_has_kernel(const og_op *op);          // generated
 const char *og_hand_kernel(const og_op *op);  // name of the hand-written kernel, or NULL
