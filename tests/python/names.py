@@ -56,7 +56,7 @@ def members(seen, name_path, cls):
             seen.setdefault(id(value), (f"{name_path}.{name}", value))
             KEPT.append(value)
             INHERITED[id(value)] = next((vars(base)[name].__doc__ for base in cls.__mro__[1:]
-                                         if base is not object and getattr(vars(base).get(name), "__doc__", None)), None)
+                                         if base is not object and name in vars(base) and vars(base)[name].__doc__), None)
 
 
 KEPT = []  # bound methods created on access, kept alive so that their ids stay unique

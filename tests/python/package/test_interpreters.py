@@ -93,6 +93,7 @@ def run(*command, **environment):
     return done.returncode, done.stdout
 
 
+@unittest.skipIf(FREE_THREADED, "free-threaded CPython 3.13 loses locks of threads that it ends, and hangs")
 class Daemons(unittest.TestCase):
     def check(self, work):
         for _ in range(int(os.environ.get("EXITS", "2"))):
