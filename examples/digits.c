@@ -186,7 +186,7 @@ static px_status equal(bool *out, const px_tensor *a, const px_tensor *b) {
 }
 
 static px_status checkpoint(job *j) {
-  char path[4096];
+  char path[1024];
   snprintf(path, sizeof path, "%s/digits.safetensors", j->folder);
   PX_SCOPED(px_dict) state = NULL;
   PX_SCOPED(px_dict) loaded = NULL;
@@ -279,7 +279,7 @@ static void draw(FILE *svg, const job *j, const float *images, const int64_t *gu
 
 static px_status picture(const job *j, const float *images, const int64_t *guesses,
                          const int64_t *labels) {
-  char path[4096];
+  char path[1024];
   snprintf(path, sizeof path, "%s/digits.svg", j->folder);
   FILE *svg = fopen(path, "w");
   PX_CHECK(svg, PX_IO, "cannot write '%s'", path);
@@ -321,7 +321,7 @@ static px_status find_devices(job *j) {
 
 // Writes every loss, to compare programs.
 static px_status write_losses(const job *j) {
-  char path[4096];
+  char path[1024];
   snprintf(path, sizeof path, "%s/losses.txt", j->folder);
   FILE *file = fopen(path, "w");
   PX_CHECK(file, PX_IO, "cannot write '%s'", path);

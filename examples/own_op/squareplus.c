@@ -46,7 +46,7 @@ static px_status squareplus_gradient(px_op_gradient *g) {
 // built.
 static px_kernel cuda_kernel(void) {
   px_kernel kernel = NULL;
-  char path[4096];
+  char path[1024];
   Dl_info self;
   if (!dladdr(__extension__(void *) cuda_kernel, &self)) return NULL;
   size_t stem = strlen(self.dli_fname) - strlen(".so");

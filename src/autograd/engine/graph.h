@@ -10,15 +10,10 @@
 #include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
+#include "phlox/readers.h"
 
 #include <pthread.h>
 #include <string.h>
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#define PX__ONE_THREAD __libc_single_threaded  // the process has one thread, by the C library
-#else
-#define PX__ONE_THREAD false
-#endif
 
 enum { PX__MAX_PARAMS_OF_OP = 16 };
 
@@ -124,7 +119,7 @@ typedef struct px__grad_state {
 
 // Does nothing while the process has one thread.
 static inline void px__spin_lock(uint8_t *lock) {
-  if (PX__ONE_THREAD) return;
+  if (PX_SINGLE_THREADED) return;
   while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {
   }
 }
