@@ -10,7 +10,7 @@ O        ?= build$(SAN:%=-%)$(TARGET:%=-%)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-VERSION  := 0.11.0
+VERSION  := 0.12.0
 
 # Programs that run during the build are compiled for the host.
 HOSTCC   ?= $(if $(TARGET),cc,$(CC))
@@ -228,7 +228,7 @@ test: tests
 fuzz: all $(filter $(O)/tests/fuzz/%,$(TESTBIN))
 	tools/fuzz.sh $(O) $(PYTHON) $(if $(SAN),$(SANLIB))
 # Reliability figures in one line; LONG=1 runs all night.
-reliability: all $(filter $(O)/tests/fault/% $(O)/tests/fuzz/% $(O)/tests/race/host_threads,$(TESTBIN))
+reliability: all $(filter $(O)/tests/fault/% $(O)/tests/fuzz/% $(O)/tests/race/% $(O)/tests/call/small_stack_test,$(TESTBIN))
 	script/reliability $(O)
 # Acceptance programs on a sanitizer build, by a Python that preloads the sanitizer's runtime.
 SANLIB    = $(shell $(CC) -print-file-name=lib$(if $(findstring address,$(SAN)),a,$(if $(findstring thread,$(SAN)),t,ub))san.so)

@@ -60,7 +60,7 @@ END
     lists "$version"
     ! cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null 2>&1 || { echo "version $version was found"; exit 1; }
   done
-  for version in '' 0 0.11 0.11.0; do
+  for version in '' 0 0.12 0.12.0; do
     lists "$version"
     cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null
   done

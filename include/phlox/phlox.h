@@ -7,7 +7,6 @@
 #include "phlox/checkpoint.h"
 #include "phlox/comm.h"
 #include "phlox/data.h"
-#include "phlox/deprecated.h"
 #include "phlox/device.h"
 #include "phlox/distributed.h"
 #include "phlox/dlpack.h"

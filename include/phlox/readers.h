@@ -55,7 +55,7 @@ static inline int px_read_begin(px_readers *self) {
 }
 
 static inline void px_read_end(px_readers *self, int turn) {
-  int32_t *count = &self->counts[turn], left;
+  int32_t *count = &self->counts[turn & 1], left;
   if (PX_SINGLE_THREADED)
     __atomic_store_n(count, left = __atomic_load_n(count, __ATOMIC_RELAXED) - 1, __ATOMIC_RELAXED);
   else

@@ -45,7 +45,7 @@ void px_readers_sweep(px_readers *self) {
 }
 
 void px_readers_retire(px_readers *self, px_retired *item) {
-  if (!item) return;
+  if (!self || !item || !item->end) return;
   item->awaited = 3;
   lock(self);
   item->next = self->retired;

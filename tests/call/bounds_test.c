@@ -128,6 +128,14 @@ PX_TEST(a_dimension_rolls_more_often_than_a_tensor_has_dimensions) {
 
 // ---- numbers of dimensions
 
+PX_TEST(strides_of_a_view_are_as_many_as_its_sizes) {
+  PX_SCOPED(px_tensor) t = matrix();
+  px_tensor *out = NULL;
+  FAILS(HIDDEN(_as_strided, (&out), PX_T(t), PX_IS(ones, 3), PX_IS(ones, 1), PX_I(0),
+               PX_IS(ones, 2), PX_I(0)),
+        PX_RUNTIME, "mismatch in length of strides and shape");
+}
+
 PX_TEST(cross_entropy_of_a_number_is_an_index_error) {
   PX_SCOPED(px_tensor) x = number(3);
   PX_SCOPED(px_tensor) classes = longs(1, 0);
@@ -321,6 +329,7 @@ PX_TEST(a_failed_call_inside_a_map_leaves_out_unchanged) {
   begin();
   PX_SCOPED(px_tensor) x = both(t);
   CHECK(px_polygamma_out(out, 2, x) != PX_OK);
+  CHECK(px_mode_out(out, NULL, x, 1, false) != PX_OK);
   px_vmap_end();
   IS(out, 3, 1., 2., 3.);
 }

@@ -129,6 +129,7 @@ static void stop_all(int64_t sent, int64_t answered) {
           "%.1f ms, or %.1f ms of the server\n",
           (long long)sent, (long long)answered, (long long)calls, HONEST, 1e3 * longest,
           1e3 * longest_work);
+  tally("frames", sent);
 }
 
 // ---- clients that do not

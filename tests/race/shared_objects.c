@@ -230,6 +230,22 @@ ACTION(read_entries) {
   return PX_OK;
 }
 
+ACTION(convert) {
+  PX_TRY(px_module_to(W->module, PX_FLOAT64, px_cpu(), false));
+  return px_module_to(W->module, PX_FLOAT32, px_cpu(), false);
+}
+
+ACTION(freeze) {
+  PX_TRY(px_module_requires_grad(W->module, false));
+  return px_module_requires_grad(W->module, true);
+}
+
+ACTION(replace_data) {
+  PX_SCOPED(px_tensor) fresh = NULL;
+  PX_TRY(px_clone(&fresh, W->slope, NULL));
+  return px_tensor_set_data(W->leaf, fresh);
+}
+
 // ---- pairs
 
 // Actions of one set run with each other.
@@ -252,6 +268,7 @@ static const struct {
     ROW(zero_grad, GRADIENTS | OPTIMIZERS),
     ROW(zero_grad_in_place, GRADIENTS | OPTIMIZERS),
     ROW(forward_and_backward, GRADIENTS | MODULES),
+    ROW(replace_data, GRADIENTS | OPTIMIZERS | MODULES),
     ROW(add_group, OPTIMIZERS),
     ROW(set_option, OPTIMIZERS),
     ROW(set_rate, OPTIMIZERS),
@@ -279,6 +296,8 @@ static const struct {
     ROW(save_state, MODULES),
     ROW(load_state, MODULES),
     ROW(print, MODULES),
+    ROW(convert, MODULES),
+    ROW(freeze, MODULES),
     ROW(copy, MODULES),
     ROW(read_entries, MODULES),
 };

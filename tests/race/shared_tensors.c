@@ -25,6 +25,7 @@ static px_status begin(world *w) {
 }
 
 static void end(world *w) {
+  OK(px_tensor_set_grad(w->leaf, NULL));  // with create_graph, its history owns the leaf
   px_release(w->leaf), px_release(w->product), px_release(w->plain);
   px_release(w->small), px_release(w->large), px_release(w->grad);
   px_release(w->storage);

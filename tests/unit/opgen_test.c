@@ -306,7 +306,7 @@ PX_TEST(layers_generate_direct_calls) {
                           "  forward x(input, x(w, 2), alpha=size) if training else input\n"));
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "if (px__has_tensor(self, \"w\", px_value_int(size) > 1)) {"));
-  CHECK(strstr(text, "if (self->training) {"));
+  CHECK(strstr(text, "if (px__training(self)) {"));
   CHECK(strstr(text, "return px_x(out, inputs[0], t2, px_value_scalar(size));"));
   CHECK(strstr(text, "#define px_x_new(out_, ...)"));
   CHECK(strstr(text, "class X(Module):"));
@@ -392,5 +392,5 @@ PX_TEST(a_new_op_changes_one_file_of_each_kind) {
                      "  doc Gives half of self plus a root.\n"),
              "./kernels_cpu_N.c\n./kernels_cpu_table.c\n./kernels_cuda_N.cu\n"
              "./kernels_cuda_rows.c\n./ops.md\n./ops_N.c\n./ops_table.c\n"
-             "./phlox/ops/pointwise.h\n./samples.inc\n");
+             "./phlox/ops/pointwise.h\n./samples.inc\n./typed_calls.inc\n");
 }

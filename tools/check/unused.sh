@@ -9,7 +9,7 @@ names() { grep -ohE '\bpx_[a-z0-9_]+' "$@" | sort -u; }
 
 declared=$(cat include/phlox/*.h | sed -e 's://.*::' -e '/^#/d' | tr '\n' ' ' | grep -oE '\bPX_(CALL|API)\b[^;{}()]*\(' |
   sed -nE 's/.*[ *](px_[a-z0-9_]+)\($/\1/p' | sort -u)
-macros=$(sed -nE ':more; /^#define.*\\$/ { N; s/\\\n//; b more; }; /^#define/p' $(ls include/phlox/*.h | grep -v deprecated.h) | grep -oE '\bpx_[a-z0-9_]+' | sort -u)
+macros=$(sed -nE ':more; /^#define.*\\$/ { N; s/\\\n//; b more; }; /^#define/p' include/phlox/*.h | grep -oE '\bpx_[a-z0-9_]+' | sort -u)
 used=$({ names $(git ls-files 'python/ext/*.[ch]' 'examples/*.c' 'tests/*.[ch]'); echo "$macros"; } | sort -u)
 unused=$(comm -23 <(echo "$declared") <(echo "$used"))
 listed=$(grep -oE '^px_[a-z0-9_]+' tools/check/unused.txt | sort -u)

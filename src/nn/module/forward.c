@@ -68,7 +68,8 @@ bool px_module_hook_at(const px_module *self, int i, px_hook_entry *out) {
   px__list *rows = PX_READ(self->hooks);
   const px__hook *hook;
   int at = 0;
-  if (i > 0 && !PX_READ(rows->gaps)) at = i, i = 0;  // direct access
+  if (i < 0) return false;
+  if (!PX_READ(rows->gaps)) at = i, i = 0;  // direct access
   while ((hook = px__next_row(rows, &at)) && i-- > 0) continue;
   if (hook) *out = hook->entry;
   return hook != NULL;

@@ -15,17 +15,16 @@ _Static_assert(sizeof(px__entry) < sizeof px__gap && sizeof(px__attribute) < siz
 
 // ---- the hash table: 1 + position of a row; 0: free
 
-static const char *name_of(const px__list *list, int i) {
-  return (const char *)PX_READ(list->rows[i]) + list->name_at;
+static const char *name_in(const void *row, size_t name_at) {
+  return *(const char *const *)((const char *)row + name_at);
 }
 
 // Returns the slot of a name, or the free slot for it. Slots of gaps match no name.
 static uint32_t *slot_of(const px__list *list, const char *name) {
   for (uint64_t at = px__name_hash(name);; at++) {
     uint32_t *slot = &list->index[at & list->index_mask], row = PX_READ(*slot);
-    if (!row ||
-        (!px__is_gap(PX_READ(list->rows[row - 1])) && !strcmp(name_of(list, (int)row - 1), name)))
-      return slot;
+    const void *known = row ? PX_READ(list->rows[row - 1]) : NULL;
+    if (!row || (!px__is_gap(known) && !strcmp(name_in(known, list->name_at), name))) return slot;
   }
 }
 
@@ -33,8 +32,8 @@ int px__row_find(px__list *const *list, size_t name_at, const char *name) {
   const px__list *rows = PX_READ(*list);
   if (rows->index) return (int)PX_READ(*slot_of(rows, name)) - 1;
   for (int i = 0; i < PX_READ(rows->count); i++) {
-    const char *row = PX_READ(rows->rows[i]);
-    if (!px__is_gap(row) && !strcmp(row + name_at, name)) return i;
+    const void *row = PX_READ(rows->rows[i]);
+    if (!px__is_gap(row) && !strcmp(name_in(row, name_at), name)) return i;
   }
   return -1;
 }
@@ -63,7 +62,7 @@ static px_status copy_rows(px__list **out, const px__list *from, int except, int
   for (int i = 0; i < from->count; i++) {
     if (i == except || px__is_gap(from->rows[i])) continue;
     made->rows[made->count++] = from->rows[i];
-    if (made->index) *slot_of(made, name_of(made, made->count - 1)) = (uint32_t)made->count;
+    if (made->index) *slot_of(made, name_in(from->rows[i], made->name_at)) = (uint32_t)made->count;
   }
   *out = made;
   return PX_OK;
@@ -73,7 +72,7 @@ static px_retired *retired_of(px__list *list) { return list == &px__no_rows ? NU
 
 // The table's slot is last: a reader finds complete rows.
 static void add(px__list *list, void *row) {
-  uint32_t *slot = list->index ? slot_of(list, (const char *)row + list->name_at) : NULL;
+  uint32_t *slot = list->index ? slot_of(list, name_in(row, list->name_at)) : NULL;
   PX_PUBLISH(list->rows[list->count], row);
   PX_PUBLISH(list->count, list->count + 1);
   if (slot) PX_PUBLISH(*slot, (uint32_t)list->count);

@@ -16,8 +16,19 @@ px_status px__nn_enter(const px_module *self) {
 }
 void px__nn_leave(void) { nest--; }
 
+// The name of an entry, shared by the rows of that name.
+typedef struct px__name {
+  int32_t refs;
+  char text[];
+} px__name;
+
+static void name_release(px__name *name) {
+  if (__atomic_sub_fetch(&name->refs, 1, __ATOMIC_ACQ_REL) == 0) px_free(name);
+}
+
 static void entry_end(px_retired *row) {
   px__entry *entry = (px__entry *)row;
+  name_release(entry->shared);
   px_release(entry->tensor);
   px_release(entry->module);
   px_free(entry);
@@ -160,8 +171,8 @@ static px_status attribute_new(px__attribute **out, const char *name, px_value v
   PX_TRY(px_alloc((void **)out, sizeof **out + name_bytes + text_bytes));
   px__attribute *made = *out;
   made->head.end = attribute_end;
-  memcpy(made->name, name, name_bytes);
-  if (texts) value.v.text = memcpy(made->name + name_bytes, value.v.text, text_bytes);
+  made->name = memcpy(made->texts, name, name_bytes);
+  if (texts) value.v.text = memcpy(made->texts + name_bytes, value.v.text, text_bytes);
   if (value.kind == PX_ARG_INTS)
     value.v.ints = memcpy(made->ints, value.v.ints, (size_t)value.n * sizeof(int64_t));
   made->value = value;
@@ -169,9 +180,10 @@ static px_status attribute_new(px__attribute **out, const char *name, px_value v
 }
 
 static px_status attribute_set(px_module *self, const char *name, px_value value) {
-  PX_CHECK(value.kind != PX_ARG_INTS || (value.n >= 0 && value.n <= PX__ATTRIBUTE_INTS), PX_VALUE,
-           "a module's attribute holds at most %d integers, but '%s' has %d", PX__ATTRIBUTE_INTS,
-           name, value.n);
+  bool fits = value.kind != PX_ARG_INVALID_LIST &&
+              (value.kind != PX_ARG_INTS || value.n <= PX__ATTRIBUTE_INTS);
+  PX_CHECK(fits, PX_VALUE, "a module's attribute holds at most %d integers, but '%s' has %d",
+           PX__ATTRIBUTE_INTS, name, value.n);
   px__attribute *fresh;
   px_retired *old[2] = {NULL, NULL};
   PX_TRY(attribute_new(&fresh, name, value));
@@ -226,13 +238,24 @@ static px_status name_check(const char *sort, const char *name) {
 
 static px_status entry_new(px__entry **out, const px_module_entry *from) {
   size_t bytes = strlen(from->name) + 1;
-  PX_TRY(px_alloc((void **)out, sizeof **out + bytes));
+  px__name *name;
+  PX_TRY(px_alloc((void **)&name, sizeof *name + bytes));
+  px_status status = px_alloc((void **)out, sizeof **out);
+  if (status != PX_OK) return px_free(name), status;
   px__entry *made = *out;
   made->head.end = entry_end;
   made->sort = from->sort, made->persistent = from->persistent;
   made->tensor = px_retain(from->tensor), made->module = px_retain(from->module);
-  memcpy(made->name, from->name, bytes);
+  name->refs = 1;
+  made->shared = name;
+  made->name = memcpy(name->text, from->name, bytes);
   return PX_OK;
+}
+
+static void share_name(px__entry *fresh, const px__entry *old) {
+  name_release(fresh->shared);
+  __atomic_add_fetch(&old->shared->refs, 1, __ATOMIC_RELAXED);
+  fresh->shared = old->shared, fresh->name = old->name;
 }
 
 // Replaces the entry of that name, or appends it. An entry of another sort is an error, or `moves`
@@ -241,6 +264,7 @@ static px_status entry_put(px_module *self, px__entry *fresh, bool moves, px_ret
   int i = entry_find(self, fresh->name);
   bool other = i >= 0 && px__entry_row(self, i)->sort != fresh->sort;
   PX_CHECK(!other || moves, PX_KEY, "attribute '%s' already exists", fresh->name);
+  if (i >= 0) share_name(fresh, px__entry_row(self, i));
   __atomic_fetch_or(&self->sorts, (int)fresh->sort, __ATOMIC_RELAXED);
   if (!other) return put_row(&self->entries, offsetof(px__entry, name), i, fresh, old);
   px_retired *moved = self->entries->rows[i];

@@ -12,19 +12,21 @@
 // Rows of a module's lists. A row does not change while it is in a list.
 typedef struct px__entry {
   px_retired head;
+  const char *name;  // in `shared`
   px_entry_sort sort;
   bool persistent;
   px_tensor *tensor;
   px_module *module;
-  char name[];
+  struct px__name *shared;  // also of the rows that replace this one: callers keep names
 } px__entry;
 
 enum { PX__ATTRIBUTE_INTS = 8 };
 typedef struct px__attribute {
   px_retired head;
-  px_value value;  // lists and texts point into the fields below
+  const char *name;  // in `texts`
+  px_value value;    // lists and texts point into the fields below
   int64_t ints[PX__ATTRIBUTE_INTS];
-  char name[];  // followed by the text
+  char texts[];  // the name, and the text
 } px__attribute;
 
 typedef struct px__hook {
@@ -36,7 +38,7 @@ typedef struct px__hook {
 typedef struct px__list {
   px_retired head;
   int count, capacity, gaps;  // count and gaps: atomic; count includes gaps
-  size_t name_at;             // offset of the name in a row; 0: rows have no names
+  size_t name_at;             // offset of the name's pointer in a row; 0: rows have no names
   uint32_t *index;            // of many named rows, by name; its items are atomic. Or NULL
   uint64_t index_mask;
   void *rows[];  // atomic

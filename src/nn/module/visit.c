@@ -178,7 +178,7 @@ static px_status collect(const char *name, const px_module_entry *entry, px_modu
                          void *context) {
   tensor_array *all = context;
   PX_TRY(px__nn_grow((void **)&all->items, &all->capacity, all->count, sizeof(px_tensor *)));
-  all->items[all->count++] = entry->tensor;
+  all->items[all->count++] = px_retain(entry->tensor);
   return PX_OK;
 }
 
@@ -188,6 +188,7 @@ px_status px_module_parameters(px_list **out, px_module *self) {
   tensor_array all = {0};
   px_status status = px_module_walk(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);
   if (status == PX_OK) status = px_list_new(out, all.items, all.count);
+  for (int i = 0; i < all.count; i++) px_release(all.items[i]);
   px_free(all.items);
   return status;
 }
@@ -196,7 +197,7 @@ px_status px_module_parameters(px_list **out, px_module *self) {
 
 static px_status set_mode(const char *name, const px_module_entry *entry, px_module *owner,
                           void *context) {
-  owner->training = *(bool *)context;
+  px_module_set_training(owner, *(bool *)context);
   return PX_OK;
 }
 
@@ -252,7 +253,8 @@ static px_status move_entry(const char *name, const px_module_entry *entry, px_m
                             void *context) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_SCOPED(px_tensor) slope = NULL;
-  PX_SCOPED(px_tensor) grad = px_retain(px_tensor_grad(entry->tensor));
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(px_tensor_get_grad(&grad, entry->tensor));
   PX_TRY(moved(&value, entry->tensor, context));
   if (value == entry->tensor) return PX_OK;
   if (grad) PX_TRY(moved(&slope, grad, context));

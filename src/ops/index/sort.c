@@ -64,6 +64,7 @@ px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, 
   int at, n = self->ndim;
   if (call->mode != PX_CALL_OUT || n == 0 || keepdim) return PX_OK;
   PX_TRY(px__call_same_device(call));
+  PX_TRY(px__check_not_batched(self));
   PX_TRY(px__wrap_dim(&at, dim, n));
   px__sizes_copy(kept, self->sizes, n);
   kept[at] = 1;

@@ -210,6 +210,7 @@ static px_status resize_like(px_call *call, const px_tensor *made) {
   if (!given || !px__has_conj_neg(made) || px__has_sizes(given, made->ndim, made->sizes))
     return PX_OK;
   PX_TRY(px__call_same_device(call));
+  PX_TRY(px__check_not_batched(made));
   PX_TRY(px__resize_output(given, made->ndim, made->sizes));
   PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));
   return px__tensor_take_geometry(given, view);

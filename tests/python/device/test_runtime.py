@@ -142,7 +142,8 @@ was = there()
 
     def rows(self):
         lines = [line.split("|")[1:-1] for line in self.page.read_text().splitlines() if line.startswith("| ")]
-        return {row[1].strip().strip("`"): [cell.strip() for cell in row] for row in lines[1:] if row[1].strip()}
+        lines = [row for row in lines[1:] if len(row) == 5]  # the table of settings
+        return {row[1].strip().strip("`"): [cell.strip() for cell in row] for row in lines if row[1].strip()}
 
     def check_in(self, name, code):
         change, there = self.settings[name]
