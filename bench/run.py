@@ -79,6 +79,10 @@ torch.save(x, path)
 """
 BIG = "x = torch.rand(16 * 2**20)"
 MB16 = 64 * 2**20 / 1e9  # GB of 16 M floats
+LARGE = """
+p = torch.rand(4 * 2**20, requires_grad=True)
+p.grad = torch.rand_like(p.detach())
+"""
 # Rows from Python: name, statement, setup, then any of: goal (seconds), times (goal as a multiple of torch's speed),
 # moved (minimum GB moved: the lower bound is a plain C loop `like` that moves as many).
 ROWS = [
@@ -130,6 +134,10 @@ loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     ("layer_norm, 16 M floats", "torch.nn.functional.layer_norm(x, (1024,))", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),
     ("sum, 16 M floats", "x.sum()", BIG, {"moved": MB16, "like": "read"}),
     ("x * 0.5 + 0.5, in place, 16 M floats", "x.mul_(0.5).add_(0.5)", BIG, {"moved": 4 * MB16, "like": "update"}),
+    ("SGD step with momentum, 4 M floats", "optimizer.step()", LARGE + "optimizer = torch.optim.SGD([p], lr=0.01, momentum=0.9)", {"times": 1}),
+    ("Adam step, 4 M floats", "optimizer.step()", LARGE + "optimizer = torch.optim.Adam([p])", {"times": 1}),
+    ("copy of a transposed matrix, 4 M floats", "x.t().contiguous()", "x = torch.rand(2048, 2048)", {"times": 1}),
+    ("float32 to int64, 4 M floats", "x.to(torch.int64)", "x = torch.rand(4 * 2**20)", {"times": 1}),
     ("relu(x) * 2 + 1, 16 M floats", "torch.relu(x) * 2 + 1", BIG, {"moved": 6 * MB16, "like": "copy"}),
 ]
 

@@ -88,7 +88,7 @@ time.sleep(0.03 + random.random() * 0.1)
 
 def run(*command, **environment):
     """Runs a program on two simulated devices. Returns its exit status and output."""
-    env = {**os.environ, "PHLOX_SIM_DEVICES": "2", "PYTHONPATH": PATH, **environment}
+    env = {**os.environ, "PHLOX_SIM_DEVICES": "2", "PHLOX_BACKENDS": "sim", "PYTHONPATH": PATH, **environment}
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     return done.returncode, done.stdout
 
@@ -145,7 +145,7 @@ class Interpreters(unittest.TestCase):
             refusals = 2 if sys.version_info >= (3, 12) else 1
             trained = "[72.0, 72.0]\n"
             text = trained + REFUSED * refusals + trained + "cannot load module phlox._C more than once per process\nended\n"
-            self.assertEqual(run(program, PYTHONHOME=sys.prefix, PYTHONWARNINGS="ignore"), (0, text))
+            self.assertEqual(run(program, PYTHONHOME=sys.base_prefix, PYTHONWARNINGS="ignore"), (0, text))
 
     @unittest.skipUnless(FREE_THREADED, "requires a free-threaded Python")
     def test_free_threaded_interpreter_enables_the_gil(self):
