@@ -691,7 +691,8 @@ __attribute__((noinline)) static px_status call_out(const px_op *op, const px_va
                                                     void **results) {
   const px_tensor *outs[PX__MAX_RESULTS] = {NULL};
   int count = 0;
-  for (int i = 0; i < op->result_count; i++)
+  bool into = op->flags & PX_OP_HAS_OUT;  // others fail without reading the results
+  for (int i = 0; into && i < op->result_count; i++)
     if (results[i]) outs[count++] = results[i];
   px__use use = {.tensors = outs, .count = count};
   px__use_begin(&use);

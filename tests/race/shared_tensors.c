@@ -195,26 +195,18 @@ static void run_fresh(const action *a, const action *b) {
   end(&w);
 }
 
-PX_TEST(gradients_and_history_change_beside_every_reader) {
-  for (int r = 0; r < COUNT(history_readers); r++)
-    for (int c = 0; c < COUNT(history_changes); c++)
-      run_fresh(&history_readers[r], &history_changes[c]);
+// Runs each change beside each reader and beside each change.
+static void run_all(const action *readers, int reader_count, const action *changes,
+                    int change_count) {
+  for (int c = 0; c < change_count; c++) {
+    for (int r = 0; r < reader_count; r++) run_fresh(&readers[r], &changes[c]);
+    for (int other = c; other < change_count; other++) run_fresh(&changes[c], &changes[other]);
+  }
 }
 
-PX_TEST(gradients_and_history_change_beside_every_change) {
-  for (int a = 0; a < COUNT(history_changes); a++)
-    for (int b = a; b < COUNT(history_changes); b++)
-      run_fresh(&history_changes[a], &history_changes[b]);
+PX_TEST(gradients_and_history_change_beside_every_use) {
+  run_all(history_readers, COUNT(history_readers), history_changes, COUNT(history_changes));
 }
-
-PX_TEST(memory_and_shape_change_beside_every_reader) {
-  for (int r = 0; r < COUNT(memory_readers); r++)
-    for (int c = 0; c < COUNT(memory_changes); c++)
-      run_fresh(&memory_readers[r], &memory_changes[c]);
-}
-
-PX_TEST(memory_and_shape_change_beside_every_change) {
-  for (int a = 0; a < COUNT(memory_changes); a++)
-    for (int b = a; b < COUNT(memory_changes); b++)
-      run_fresh(&memory_changes[a], &memory_changes[b]);
+PX_TEST(memory_and_shape_change_beside_every_use) {
+  run_all(memory_readers, COUNT(memory_readers), memory_changes, COUNT(memory_changes));
 }

@@ -37,6 +37,15 @@ px_status ext_gil_take(ext_gil *gil);
 void ext_gil_give(ext_gil *gil);
 bool ext_gil_held(void);   // by the calling thread
 bool ext_is_ending(void);  // true from the start of Python's shutdown
+// The interpreter of the module has ended. An embedding program may have started another: threads
+// of the first stop when they would take its GIL. ext_gil_watch sets it at the end.
+extern bool ext_has_ended;  // atomic
+int ext_gil_watch(void);
+void ext_stop_thread(void) __attribute__((noreturn));
+static inline void ext_gil_restore(PyThreadState *state) {
+  if (__builtin_expect(__atomic_load_n(&ext_has_ended, __ATOMIC_RELAXED), 0)) ext_stop_thread();
+  PyEval_RestoreThread(state);
+}
 
 // ---- errors
 // Raises the error in the calling thread's px_error record. Always NULL (of any pointer type).
@@ -81,7 +90,7 @@ enum { EXT_SIGNAL_CHECK_INTERVAL = 1 << 16 };
     if (__builtin_expect(ext_lend_, 0)) ext_site_ = ext_site_lend(); \
     PyThreadState *ext_state_ = PyEval_SaveThread(); \
     px_status ext_status_ = (call); \
-    PyEval_RestoreThread(ext_state_); \
+    ext_gil_restore(ext_state_); \
     if (__builtin_expect(ext_lend_, 0)) (void)px_site_lend(ext_site_); \
     ext_status_; \
   })

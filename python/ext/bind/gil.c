@@ -14,8 +14,17 @@
 void _pthread_cleanup_push(struct _pthread_cleanup_buffer *, void (*)(void *), void *);
 void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *, int);
 
-static void stop_thread(void *unused) {
+void ext_stop_thread(void) {
   for (;;) pause();
+}
+static void stop_thread(void *unused) { ext_stop_thread(); }
+
+bool ext_has_ended;
+static void end(void) { __atomic_store_n(&ext_has_ended, true, __ATOMIC_RELAXED); }
+int ext_gil_watch(void) {
+  if (Py_AtExit(end) == 0) return 0;
+  PyErr_SetString(PyExc_RuntimeError, "too many exit functions");
+  return -1;
 }
 
 // PyGILState_Check is true on any thread once a subinterpreter was made, and during finalization.
@@ -28,7 +37,10 @@ bool ext_gil_held(void) {
 #endif
 }
 
-bool ext_is_ending(void) { return !Py_IsInitialized() || Py_IsFinalizing(); }
+bool ext_is_ending(void) {
+  return __atomic_load_n(&ext_has_ended, __ATOMIC_RELAXED) || !Py_IsInitialized() ||
+         Py_IsFinalizing();
+}
 
 // The main thread runs Python code until the interpreter has ended.
 static bool is_finalizing_thread(void) {

@@ -35,7 +35,10 @@ static int check_interpreter(void) {
 }
 
 static int fill(PyObject *m) {
-  return check_interpreter() < 0 || add_constants(m) < 0 || ext_declare_all(m) < 0 ? -1 : 0;
+  return check_interpreter() < 0 || ext_gil_watch() < 0 || add_constants(m) < 0 ||
+                 ext_declare_all(m) < 0
+             ? -1
+             : 0;
 }
 
 PyMODINIT_FUNC PyInit__C(void);

@@ -279,7 +279,7 @@ static px_status check_signals(void) {
 }
 // Releases the GIL while a rank waits for a device: it may depend on other ranks needing the GIL.
 static void *release_gil(void) { return ext_gil_held() ? PyEval_SaveThread() : NULL; }
-static void acquire_gil(void *held) { PyEval_RestoreThread(held); }
+static void acquire_gil(void *held) { ext_gil_restore(held); }
 
 EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",
              "Calls function(rank) in a thread per rank of a simulated cluster.") {

@@ -23,9 +23,9 @@ enum { NO_MEMBER = -100 };
 // At shutdown a joined thread may have stopped in a callback. Groups then end with the process.
 void ext_release_nogil(void *core_take) {
   if (ext_is_ending()) return;
-  Py_BEGIN_ALLOW_THREADS;
+  PyThreadState *state = PyEval_SaveThread();
   px_release(core_take);
-  Py_END_ALLOW_THREADS;
+  ext_gil_restore(state);
 }
 static void group_release(PyObject *self) { ext_release_nogil(G(self)->comm); }
 EXT_OWNS(group, EXT_FINALIZER(group_release), EXT_OBJECT(group_object, backend),

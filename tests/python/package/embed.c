@@ -4,6 +4,8 @@
 // starts the next one. Its subinterpreters and the next interpreter print an ImportError.
 #include <Python.h>
 
+#include <unistd.h>
+
 #include "phlox/dlpack.h"
 
 static const char *const TRAIN =
@@ -64,6 +66,7 @@ int main(void) {
   run("threading.Thread(target=train, args=('cuda', 10**9), daemon=True).start()");
   Py_Finalize();
   lent->deleter(lent);
+  usleep(200000);  // CPython does not start again while its threads still wait for the GIL
   Py_Initialize();
   run(IMPORT);
   Py_Finalize();
