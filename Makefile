@@ -191,7 +191,7 @@ $(if $(PYABI),$(shell mkdir -p $(dir $(PYSTAMP)) && { echo '$(PYABI)' | cmp -s -
 python: $(if $(PYHAS),$(if $(SAN)$(TARGET),$(O)/_C.so,$(O)/python/stamp))
 # NDEBUG turns off the argument checks of CPython's inline functions, as in CPython's own modules.
 $(O)/python/ext/%.o: python/ext/%.c $(PYSTAMP) | $(GENHEAD)
-	$(call say,CC)$(COMPILE) $(if $(SAN),,-DNDEBUG) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) -Wno-cast-function-type -MMD -MP -c -o $@ $<
+	$(call say,CC)$(COMPILE) $(if $(SAN),$(if $(findstring undefined,$(SAN)),-fno-sanitize=bounds-strict -fsanitize=bounds),-DNDEBUG) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) -Wno-cast-function-type -MMD -MP -c -o $@ $<
 $(O)/_C.so: $(call built,$(wildcard python/ext/*/*.c)) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module loads the libraries from its own folder.

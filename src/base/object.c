@@ -46,7 +46,11 @@ px__thread_cache *px__thread_cache_take(void) {
   if (ending || !have_key) return NULL;
   px__thread_cache *t = px__thread_slot_take(&thread_caches, sizeof *t);
   if (t && pthread_setspecific(at_exit, t)) px__thread_slot_release(&t->slot), t = NULL;
+#ifdef __SANITIZE_THREAD__  // it does not know fences
+  if (t) (void)__atomic_exchange_n(&t->waits, false, __ATOMIC_SEQ_CST);
+#else
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
   return px__thread_cache_here = t;
 }
 

@@ -63,7 +63,7 @@ static px_status open_store(px_store **out, agent *a, px_store_tcp_options *opti
   return status;
 }
 
-static px_status join_rendezvous(agent *a) {
+__attribute__((noinline)) static px_status join_rendezvous(agent *a) {
   px__launch_plan *plan = &a->plan;
   PX_SCOPED(px_store) raw_store = NULL;
   px_store_tcp_options options = {.host = plan->host, .port = plan->port};
