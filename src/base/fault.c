@@ -90,7 +90,8 @@ bool px__fault_hit(px__fault_point point) {
   int64_t nth = __atomic_load_n(&points[point].nth, __ATOMIC_RELAXED);
   if (!nth) return false;
   int64_t seen = __atomic_add_fetch(&points[point].seen, 1, __ATOMIC_RELAXED);
-  return seen == nth || (points[point].from_then_on && seen > nth);
+  bool later = __atomic_load_n(&points[point].from_then_on, __ATOMIC_RELAXED);
+  return seen == nth || (later && seen > nth);
 }
 
 px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {
