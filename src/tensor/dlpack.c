@@ -2,7 +2,7 @@
 // DLPack import and export. An export is one allocation: the struct, followed by shape and strides.
 #include "phlox/dlpack.h"
 
-#include "tensor/tensor_impl.h"
+#include "tensor/in_use.h"
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
 // Handles that always name a stream: CUDA's default stream and the thread's default stream.
@@ -48,6 +48,7 @@ static void export_delete(px_dl_managed *self) {
 static px_status export_new(px_dl_managed **out, px_tensor *tensor_take) {
   export *made;
   const px_tensor *tensor = tensor_take;
+  PX__USES(tensor);
   size_t dims = (size_t)tensor->ndim;
   PX_TRY(px__alloc((void **)&made, sizeof *made + 2 * dims * sizeof(int64_t)));
   memcpy(made->sizes, tensor->sizes, dims * sizeof(int64_t));
@@ -71,6 +72,7 @@ static px_status prepare_export(px_stream **current, px_tensor **kept, const px_
   *current = NULL;
   PX_TRY(px_tensor_detach(kept, given));
   const px_tensor *tensor = *kept;
+  PX__USES(tensor);
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   if (tensor->numel)
     PX_TRY(

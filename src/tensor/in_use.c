@@ -3,9 +3,11 @@
 #include "tensor/in_use.h"
 
 #include <time.h>
+#include <unistd.h>
 
-// Microseconds between two looks; seconds of waiting; looks at a thread that may wait for this one.
-enum { TURN = 50, LONGEST = 10, LOOKS = 100 };
+// Seconds of waiting; looks at a thread that may wait for this one; microseconds between looks,
+// which double from the first to the last.
+enum { LONGEST = 10, LOOKS = 20, FIRST = 50, LAST = 1000 };
 
 bool (*px__op_uses)(const px__use *use, const px_tensor *t, const px_storage *storage);
 const px__thread_cache *px__changing;
@@ -64,6 +66,21 @@ static void unlock(void) {
   pthread_mutex_unlock(&changing);
 }
 
+// A forked child has one thread: changes and calls of others are not in progress there.
+static void before_fork(void) { pthread_mutex_lock(&changing); }
+static void after_fork(void) { pthread_mutex_unlock(&changing); }
+static void begin_child(void) {
+  for (px__thread_cache *c = px__thread_caches(); c; c = after(c)) {
+    if (!is_other(c) || !c->slot.next) continue;
+    c->use = NULL, c->waits = false;
+    px__thread_slot_release(&c->slot);
+  }
+  pthread_mutex_unlock(&changing);
+}
+static __attribute__((constructor)) void watch_forks(void) {
+  pthread_atfork(before_fork, after_fork, begin_child);
+}
+
 static void set_waits(px__thread_cache *here, bool waits) {
   if (here) __atomic_store_n(&here->waits, waits, __ATOMIC_RELAXED);
 }
@@ -79,19 +96,31 @@ static bool try_change(const px_tensor *t, const px_storage *storage, bool *wait
   return false;
 }
 
+// A mark of another process is that of a thread lost in a fork.
 static bool try_storage(px_storage *storage) {
-  return !__atomic_exchange_n(&storage->changing, true, __ATOMIC_ACQUIRE);
+  int32_t here = (int32_t)getpid(), seen = 0;
+  while (!__atomic_compare_exchange_n(&storage->changing, &seen, here, false, __ATOMIC_ACQUIRE,
+                                      __ATOMIC_RELAXED))
+    if (seen == here) return false;
+  return true;
+}
+
+static int64_t microseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 static px_status wait_turns(const px_tensor *t, px_storage *storage, bool change) {
-  const struct timespec pause = {.tv_nsec = TURN * 1000};
+  int64_t end = microseconds() + LONGEST * 1000000;
   int looks = 0;
-  for (int turn = 0; turn < LONGEST * 1000000 / TURN && looks < LOOKS; turn++) {
+  for (int pause = FIRST; looks < LOOKS; pause = pause < LAST ? 2 * pause : LAST) {
     bool waits = false;
     if (change ? try_change(t, storage, &waits) : try_storage(storage)) return PX_OK;
+    if (microseconds() > end) break;
     looks = waits ? looks + 1 : 0;
     PX_TRY(px_interrupt_poll());
-    nanosleep(&pause, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = pause * 1000}, NULL);
   }
   PX_CHECK(looks < LOOKS, PX_RUNTIME,
            "the memory or shape of a tensor cannot change: another thread changes it");
@@ -119,7 +148,7 @@ px_status px__change_begin(px__change *out, const px_tensor *t, px_storage *stor
 
 px_status px__storage_lock(px_storage *storage) { return wait_marked(NULL, storage, false); }
 void px__storage_unlock(px_storage *storage) {
-  __atomic_store_n(&storage->changing, false, __ATOMIC_RELEASE);
+  __atomic_store_n(&storage->changing, 0, __ATOMIC_RELEASE);
 }
 
 void px__change_end(const px__change *change) {

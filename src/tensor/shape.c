@@ -22,8 +22,8 @@ void px__tensor_update_derived(px_tensor *t) {
     contiguous &= t->sizes[d] == 1 || t->strides[d] == numel;
     numel = (int64_t)((uint64_t)numel * (uint64_t)t->sizes[d]);
   }
-  t->numel = numel;
-  t->contiguous = contiguous || numel == 0;
+  PX__SET(t->numel, numel);
+  PX__SET(t->contiguous, contiguous || numel == 0);
 }
 
 px_status px__check_sizes(int ndim, const int64_t *sizes) {

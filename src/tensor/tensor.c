@@ -313,21 +313,22 @@ px_status px_tensor_from_complex(px_tensor **out, px_complex value) {
   return PX_OK;
 }
 
-int px_tensor_ndim(const px_tensor *self) { return self->ndim; }
+int px_tensor_ndim(const px_tensor *self) { return PX__GET(self->ndim); }
 bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes) {
+  PX__USES(self);
   return px__has_sizes(self, ndim, sizes);
 }
 const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
 const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
-int64_t px_tensor_numel(const px_tensor *self) { return self->numel; }
-px_dtype px_tensor_dtype(const px_tensor *self) { return (px_dtype)self->dtype; }
+int64_t px_tensor_numel(const px_tensor *self) { return PX__GET(self->numel); }
+px_dtype px_tensor_dtype(const px_tensor *self) { return (px_dtype)PX__GET(self->dtype); }
 px_device px_tensor_device(const px_tensor *self) {
   PX__USES(self);
   return px__tensor_device(self);
 }
-int64_t px_tensor_offset(const px_tensor *self) { return self->offset; }
+int64_t px_tensor_offset(const px_tensor *self) { return PX__GET(self->offset); }
 px_storage *px_tensor_storage(const px_tensor *self) { return self->storage; }
-bool px_tensor_is_contiguous(const px_tensor *self) { return self->contiguous; }
+bool px_tensor_is_contiguous(const px_tensor *self) { return PX__GET(self->contiguous); }
 bool px_tensor_is_cuda(const px_tensor *self) { return px_tensor_device(self).type == PX_CUDA; }
 bool px_tensor_is_wrapped(const px_tensor *self) {
   return (px__flags(self) & PX_TENSOR_WRAPPED) != 0;
@@ -344,6 +345,7 @@ void px_tensor_set_kept(px_tensor *self, void *kept) {
 void px_tensor_set_kept_release(void (*release)(void *kept)) { kept_release = release; }
 
 int64_t px_tensor_size(const px_tensor *self, int dim) {
+  PX__USES(self);
   if (dim < 0) dim += self->ndim;
   return dim >= 0 && dim < self->ndim ? self->sizes[dim] : 0;
 }

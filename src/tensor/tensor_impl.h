@@ -11,10 +11,10 @@ typedef struct px__replaced px__replaced;            // storage.c
 struct px_storage {
   px_object head;
   px_allocation *allocation;
-  uint64_t version;                  // shared by all tensors over the storage, except aliases
-  bool fixed;                        // external or shared memory: cannot be resized
-  bool changing;                     // a thread changes the allocation; atomic
-  px__shared *shared;                // the allocation's memory file, or NULL
+  uint64_t version;    // shared by all tensors over the storage, except aliases
+  bool fixed;          // external or shared memory: cannot be resized
+  int32_t changing;    // a thread of that process changes the allocation, or 0; atomic
+  px__shared *shared;  // the allocation's memory file, or NULL
   px__ipc_reference *ipc_reference;  // device memory: its IPC reference counts, or NULL
   px__replaced *replaced;            // replaced allocations with addresses still in use
   size_t unshrunk_bytes;             // shrunk storages: the largest previous size in bytes; else 0
@@ -85,6 +85,9 @@ struct px_tensor {
   int64_t own[2 * PX__OWN_DIMS + 3 * PX__GUARD_WORDS];
 };
 
+// Fields that px_tensor_ndim and the like read outside of calls, while another thread changes them.
+#define PX__GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define PX__SET(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)
 // The flags of a tensor may change in a call of another thread.
 static inline uint16_t px__flags(const px_tensor *t) {
   return __atomic_load_n(&t->flags, __ATOMIC_RELAXED);

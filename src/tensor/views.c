@@ -134,9 +134,9 @@ px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
 }
 
 static void set_geometry(px_tensor *self, const px_tensor *value) {
-  self->offset = value->offset;
-  self->ndim = value->ndim;
-  self->dtype = value->dtype;
+  PX__SET(self->offset, value->offset);
+  PX__SET(self->ndim, value->ndim);
+  PX__SET(self->dtype, value->dtype);
   px__flags_set(self, PX_TENSOR_CONJ_NEG, false);
   px__flags_set(self, px__flags(value) & PX_TENSOR_CONJ_NEG, true);
   px__tensor_guard_dims(self, value->ndim);
@@ -144,8 +144,8 @@ static void set_geometry(px_tensor *self, const px_tensor *value) {
     self->sizes[d] = value->sizes[d];
     self->strides[d] = value->strides[d];
   }
-  self->numel = value->numel;
-  self->contiguous = value->contiguous;
+  PX__SET(self->numel, value->numel);
+  PX__SET(self->contiguous, value->contiguous);
 }
 
 static px_status take_geometry(px_tensor *self, const px_tensor *view) {
@@ -202,7 +202,7 @@ static px_status set_sizes(bool *done, px_tensor *self, const resized *to, int n
   PX_TRY(px__tensor_reserve_dims(self, ndim));
   px__tensor_guard_dims(self, ndim);
   for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
-  self->ndim = (int8_t)ndim;
+  PX__SET(self->ndim, (int8_t)ndim);
   px__tensor_update_derived(self);
   return PX_OK;
 }

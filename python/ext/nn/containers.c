@@ -56,6 +56,7 @@ static PyObject *subscript(PyObject *self, PyObject *index) {
 static int remove_child(PyObject *self, PyObject *name) {
   const char *text = ext_text(name);
   if (!text) return -1;
+  if (!PyDict_Contains(children_of(self), name)) return PyErr_SetObject(PyExc_KeyError, name), -1;
   EXT_TRY_INT(px_module_remove(ext_module(self), text));
   return PyDict_DelItem(children_of(self), name);
 }
@@ -73,9 +74,17 @@ static int renumber(PyObject *self, PyObject *modules) {
   return names ? 0 : -1;
 }
 
+// True for the name of the last module of a list.
+static bool is_last(PyObject *self, PyObject *name) {
+  char last[24];
+  snprintf(last, sizeof last, "%zd", length(self) - 1);
+  return PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, last) == 0;
+}
+
 // del m[1], del m[1:]: later children are renumbered.
 static int remove_at(PyObject *self, PyObject *index) {
   EXT_OWNED *name = PySlice_Check(index) ? Py_NewRef(Py_None) : name_at(self, index);
+  if (name && is_last(self, name)) return remove_child(self, name);
   EXT_OWNED *modules = name ? PyDict_Values(children_of(self)) : NULL;
   if (!modules || PyObject_DelItem(modules, index) < 0) return -1;
   return renumber(self, modules);
@@ -156,16 +165,30 @@ EXT_RETURNS(module_dict, values, "list[Module]", PyDict_Values(children_of(self)
             "Returns the modules.");
 EXT_RETURNS(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
             "Returns the names and modules.");
-EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
-           "Updates with the modules of a mapping, overwriting existing names.") {
+PyObject *ext_module_pairs(PyObject *modules) {
+  EXT_OWNED *dict = PyDict_New();
+  bool mapping = PyObject_HasAttrString(modules, "keys");
+  EXT_OWNED *iterator = mapping ? NULL : PyObject_GetIter(modules);
+  if (!mapping && !iterator)
+    EXT_FAIL(PyExc_TypeError,
+             "ModuleDict.update should be called with an iterable of key/value pairs, but got %s",
+             ext_type_name(modules));
+  int status = !dict     ? -1
+               : mapping ? PyDict_Update(dict, modules)
+                         : PyDict_MergeFromSeq2(dict, iterator, 1);
+  return status < 0 ? NULL : ext_moved(&dict);
+}
+
+EXT_METHOD(module_dict, update,
+           "(modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None",
+           "Updates with the modules of a mapping or of pairs, overwriting existing names.") {
   EXT_ARGS(PyObject *, modules);
-  EXT_OWNED *pairs = PyMapping_Items(modules);
-  for (Py_ssize_t i = 0; pairs && i < PyList_GET_SIZE(pairs); i++) {
-    PyObject *pair = PyList_GET_ITEM(pairs, i);
-    if (assign(self, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) < 0) return NULL;
-  }
-  if (!pairs) return NULL;
-  Py_RETURN_NONE;
+  EXT_OWNED *pairs = ext_module_pairs(modules);
+  PyObject *name, *module;
+  Py_ssize_t at = 0;
+  while (pairs && PyDict_Next(pairs, &at, &name, &module))
+    if (assign(self, name, module) < 0) return NULL;
+  return ext_none_unless(!pairs);
 }
 EXT_METHOD(module_dict, pop, "(key: str) -> Module",
            "Removes the module of a name and returns it.") {

@@ -409,6 +409,10 @@ static int init_children(PyObject *self, PyObject *args, PyObject *kwargs) {
     EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() takes 1 positional argument but %zd were given",
                  ext_type_name(self), count + 1);
   if (first == Py_None && !sequential) return 0;
+  if (above && count == 1 && !strcmp(above->name, "ModuleDict") && !PyDict_Check(first)) {
+    EXT_OWNED *pairs = ext_module_pairs(first);
+    return pairs ? put_items(self, pairs) : -1;
+  }
   return put_items(self, count == 1 && (!sequential || PyDict_Check(first)) ? first : args);
 }
 

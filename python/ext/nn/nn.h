@@ -160,6 +160,8 @@ int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, 
                           bool persistent);
 // Registers a child module and keeps its object.
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
+// A new dict of the pairs of a mapping or of an iterable: arguments of a ModuleDict.
+PyObject *ext_module_pairs(PyObject *modules);
 // Fails before Module.__init__ has run.
 int ext_module_ready(PyObject *self, const char *what);
 // Type of a value in PyTorch's messages: 'torch.FloatTensor', 'int'.

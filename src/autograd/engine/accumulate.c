@@ -16,8 +16,16 @@ typedef struct px__accumulate {
 enum { LOCKS = 64 };
 static pthread_mutex_t locks[LOCKS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void lock_all(void) {
+  for (int i = 0; i < LOCKS; i++) pthread_mutex_lock(&locks[i]);
+}
+static void unlock_all(void) {
+  for (int i = 0; i < LOCKS; i++) pthread_mutex_unlock(&locks[i]);
+}
+// A forked child has no threads to unlock them.
 static void make_locks(void) {
   for (int i = 0; i < LOCKS; i++) pthread_mutex_init(&locks[i], NULL);
+  pthread_atfork(lock_all, unlock_all, unlock_all);
 }
 static pthread_mutex_t *lock_of(const px_tensor *leaf) {
   pthread_once(&once, make_locks);

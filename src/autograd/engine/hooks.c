@@ -12,6 +12,8 @@ static int64_t last_id;  // atomic
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;  // guards lists and px_hook.lists
 static void lock(void) { pthread_mutex_lock(&guard); }
 static void unlock(void) { pthread_mutex_unlock(&guard); }
+// A forked child has no thread to unlock it.
+static __attribute__((constructor)) void watch_forks(void) { pthread_atfork(lock, unlock, unlock); }
 
 static void hook_destroy(void *self) {
   px_hook *hook = self;
@@ -238,16 +240,22 @@ px_status px_node_set_user(px_node *self, void *note, void (*release)(void *note
 }
 
 // Hooks of a gradient state are sorted by id.
-static px_hook *find(const px__gradient_hooks *hooks, int64_t id) {
+// Returns the position of the first hook with a larger id. Caller holds the lock.
+static int first_after(const px__gradient_hooks *hooks, int64_t id) {
   int low = 0, high = hooks->count;
   while (low < high) {
     int middle = low + (high - low) / 2;
-    if (hooks->items[middle].id == id) return hooks->items[middle].hook;
-    if (hooks->items[middle].id < id)
+    if (hooks->items[middle].id <= id)
       low = middle + 1;
     else
       high = middle;
   }
+  return low;
+}
+
+static px_hook *find(const px__gradient_hooks *hooks, int64_t id) {
+  int at = first_after(hooks, id) - 1;
+  if (at >= 0 && hooks->items[at].id == id) return hooks->items[at].hook;
   // Threads adding hooks at the same time may have added them in another order than their ids.
   for (int i = 0; i < hooks->count; i++)
     if (hooks->items[i].id == id) return hooks->items[i].hook;
@@ -408,26 +416,43 @@ void px__box_close(px__box *box) {
   px_release(last);
 }
 
-// Returns the next hook with an added user, or NULL past the end. Hooks may be added or removed
-// concurrently, or by the hook itself.
-static px_hook *use_next(px__gradient_hooks *hooks, int *position) {
+// A run of the hooks that a list holds at its begin, by their ids: hooks may be added and removed
+// meanwhile, concurrently or by a hook.
+typedef struct hook_run {
+  int64_t id, last;  // of the current hook, and of the last one
+} hook_run;
+
+static hook_run run_begin(const px__gradient_hooks *hooks) {
+  lock();
+  hook_run run = {0, hooks->count ? hooks->items[hooks->count - 1].id : 0};
+  unlock();
+  return run;
+}
+
+// Returns the next hook with an added user, or NULL past the end.
+static px_hook *use_next(px__gradient_hooks *hooks, hook_run *run) {
   px_hook *hook = NULL;
   lock();
-  while (!hook && *position < hooks->count) hook = hooks->items[(*position)++].hook;
+  for (int i = first_after(hooks, run->id); i < hooks->count && !hook; i++) {
+    if (hooks->items[i].id > run->last) break;
+    run->id = hooks->items[i].id;
+    hook = hooks->items[i].hook;
+  }
   if (hook) px_retain(hook), hook->users++;
   unlock();
   return hook;
 }
 
 static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grads) {
-  for (int i = 0;;) {
-    USED *hook = use_next(hooks, &i);
+  hook_run run = run_begin(hooks), retained = run;
+  for (;;) {
+    USED *hook = use_next(hooks, &run);
     if (!hook) break;
     px_tensor **grad = &grads[leaf ? 0 : hook->nr];
     if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
   }
-  for (int i = 0;;) {  // retained gradients are stored after all other hooks ran
-    USED *hook = use_next(hooks, &i);
+  for (;;) {  // retained gradients are stored after all other hooks ran
+    USED *hook = use_next(hooks, &retained);
     if (!hook) return PX_OK;
     if (hook->box && grads[hook->nr]) PX_TRY(keep(hook->box, grads[hook->nr]));
   }
@@ -447,8 +472,9 @@ px_status px__hooks_run(px_node *node, px_tensor **grads) {
 
 px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *grads) {
   px__gradient_hooks *hooks = hooks_of(node);
-  for (int i = 0; hooks;) {
-    USED *hook = use_next(hooks, &i);
+  hook_run run = hooks ? run_begin(hooks) : (hook_run){0};
+  while (hooks) {
+    USED *hook = use_next(hooks, &run);
     if (!hook) return PX_OK;
     if (is_removed(hook) || !hook->on_node || hook->after != after) continue;
     PX_TRY(hook->on_node(after ? grads->out : grads->in, after ? grads->out_count : grads->in_count,
@@ -459,8 +485,9 @@ px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *gr
 
 px_status px__hooks_run_accumulated(px_tensor *leaf) {
   px__grad_state *state = px__grad_state_of(leaf);
-  for (int i = 0;;) {
-    USED *hook = use_next(&state->accumulated, &i);
+  hook_run run = run_begin(&state->accumulated);
+  for (;;) {
+    USED *hook = use_next(&state->accumulated, &run);
     if (!hook) return PX_OK;
     if (!is_removed(hook)) PX_TRY(hook->on_accumulated(leaf, hook->context));
   }

@@ -493,5 +493,26 @@ class Gradients(unittest.TestCase):
             x.grad = 1
 
 
+class HookLists(unittest.TestCase):
+    def test_hooks_run_after_one_has_removed_earlier_ones(self):
+        for many in 3, 5, 8, 40:
+            for remover in 1, many // 2, many - 1:
+                x, calls, hooks = torch.ones(1, requires_grad=True), [], []
+                def hook(grad, i):
+                    calls.append(i)
+                    if i == remover: [hooks[j].remove() for j in range(i + 1)]
+                for i in range(many): hooks.append(x.register_hook(lambda grad, i=i: hook(grad, i)))
+                (x * 2).backward()
+                self.assertEqual(calls, list(range(many)))
+
+    def test_a_hook_added_by_a_hook_runs_from_the_next_call_on(self):
+        x, calls = torch.ones(1, requires_grad=True), []
+        x.register_hook(lambda grad: x.register_hook(lambda grad: calls.append(1)) and None)
+        (x * 2).backward()
+        self.assertEqual(calls, [])
+        (x * 2).backward()
+        self.assertEqual(calls, [1])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -252,6 +252,14 @@ class MonkeyPatching(unittest.TestCase):
         self.assertFalse(net.eval().apply(id).double().requires_grad_(False).train().load_state_dict(net.state_dict())[0])
         self.assertTrue(inner.training and inner.weight.dtype is torch.float64 and not inner.weight.requires_grad)
 
+    def test_module_dict_takes_pairs_and_mappings(self):
+        made = nn.ModuleDict([("a", nn.ReLU())])
+        made.update(zip("bc", (nn.ReLU(), nn.Tanh())))
+        self.assertEqual([list(made), list(nn.ModuleDict(made))], [["a", "b", "c"]] * 2)
+        self.assertRaisesRegex(TypeError, "should be called with an iterable of key/value pairs, but got int", made.update, 5)
+        with self.assertRaises(KeyError):
+            del made["d"]
+
     def test_module_that_contains_itself_raises_recursion_error(self):
         net = nn.Sequential()
         net.append(net)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimisers and modules that one thread changes while another uses them."""
+import os, signal
 import sys
 import threading
 import time
@@ -135,6 +136,30 @@ class ModulesOfThreads(Shared):
         before = len(calls)
         self.use()
         self.assertEqual(len(calls), before)
+
+
+class Forks(unittest.TestCase):
+    def test_children_of_a_fork_beside_changes_and_calls_use_tensors(self):
+        changed, other, used, leaf = torch.zeros(4), torch.zeros(8), torch.ones(64, 64), torch.ones(3, requires_grad=True)
+        stop = threading.Event()
+        def change():
+            while not stop.is_set():
+                changed.data, _ = other, used @ used
+                leaf.sum().backward()
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            for _ in range(30):
+                child = os.fork()
+                if not child:
+                    signal.alarm(20)  # ends a child that waits for a lost thread
+                    (leaf + 1).sum().backward()
+                    used.resize_(3), changed.resize_(2)
+                    os._exit(0)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+        finally:
+            stop.set()
+            thread.join()
 
 
 if __name__ == "__main__":
