@@ -314,17 +314,27 @@ px_status px_tensor_from_complex(px_tensor **out, px_complex value) {
 }
 
 int px_tensor_ndim(const px_tensor *self) { return PX__GET(self->ndim); }
-bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes) {
+static __attribute__((noinline)) bool has_sizes_in_use(const px_tensor *self, int ndim,
+                                                       const int64_t *sizes) {
   PX__USES(self);
   return px__has_sizes(self, ndim, sizes);
+}
+bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes) {
+  return PX_LIKELY(px__single_threaded()) ? px__has_sizes(self, ndim, sizes)
+                                          : has_sizes_in_use(self, ndim, sizes);
 }
 const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
 const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
 int64_t px_tensor_numel(const px_tensor *self) { return PX__GET(self->numel); }
 px_dtype px_tensor_dtype(const px_tensor *self) { return (px_dtype)PX__GET(self->dtype); }
-px_device px_tensor_device(const px_tensor *self) {
+// Accessors of memory are brief while the process has one thread. The others are out of line: a use
+// needs a stack frame.
+static __attribute__((noinline)) px_device device_in_use(const px_tensor *self) {
   PX__USES(self);
   return px__tensor_device(self);
+}
+px_device px_tensor_device(const px_tensor *self) {
+  return PX_LIKELY(px__single_threaded()) ? px__tensor_device(self) : device_in_use(self);
 }
 int64_t px_tensor_offset(const px_tensor *self) { return PX__GET(self->offset); }
 px_storage *px_tensor_storage(const px_tensor *self) { return self->storage; }
@@ -363,16 +373,28 @@ void px_tensor_set_parameter(px_tensor *self, bool parameter) {
   px__flags_set(self, PX_TENSOR_PARAMETER, parameter);
 }
 
-uint64_t px_tensor_version(const px_tensor *self) {
+static __attribute__((noinline)) uint64_t version_in_use(const px_tensor *self) {
   PX__USES(self);
   return version_here(self);
 }
+uint64_t px_tensor_version(const px_tensor *self) {
+  return PX_LIKELY(px__single_threaded()) ? version_here(self) : version_in_use(self);
+}
 
 // Not an atomic increment: of two concurrent writes, a race in the program, one may not be counted.
-void px_tensor_bump_version(px_tensor *self) {
-  PX__USES(self);
+static void bump(px_tensor *self) {
   uint64_t *version = version_of(self);
   __atomic_store_n(version, __atomic_load_n(version, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+static __attribute__((noinline)) void bump_in_use(px_tensor *self) {
+  PX__USES(self);
+  bump(self);
+}
+void px_tensor_bump_version(px_tensor *self) {
+  if (PX_LIKELY(px__single_threaded()))
+    bump(self);
+  else
+    bump_in_use(self);
 }
 
 // False if the storage was shrunk below the tensor's end.

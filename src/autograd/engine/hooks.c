@@ -485,6 +485,7 @@ px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *gr
 
 px_status px__hooks_run_accumulated(px_tensor *leaf) {
   px__grad_state *state = px__grad_state_of(leaf);
+  if (!may_have_hooks(&state->accumulated)) return PX_OK;
   hook_run run = run_begin(&state->accumulated);
   for (;;) {
     USED *hook = use_next(&state->accumulated, &run);
