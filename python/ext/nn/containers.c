@@ -165,20 +165,6 @@ EXT_RETURNS(module_dict, values, "list[Module]", PyDict_Values(children_of(self)
             "Returns the modules.");
 EXT_RETURNS(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
             "Returns the names and modules.");
-PyObject *ext_module_pairs(PyObject *modules) {
-  EXT_OWNED *dict = PyDict_New();
-  bool mapping = PyObject_HasAttrString(modules, "keys");
-  EXT_OWNED *iterator = mapping ? NULL : PyObject_GetIter(modules);
-  if (!mapping && !iterator)
-    EXT_FAIL(PyExc_TypeError,
-             "ModuleDict.update should be called with an iterable of key/value pairs, but got %s",
-             ext_type_name(modules));
-  int status = !dict     ? -1
-               : mapping ? PyDict_Update(dict, modules)
-                         : PyDict_MergeFromSeq2(dict, iterator, 1);
-  return status < 0 ? NULL : ext_moved(&dict);
-}
-
 EXT_METHOD(module_dict, update,
            "(modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None",
            "Updates with the modules of a mapping or of pairs, overwriting existing names.") {

@@ -375,6 +375,20 @@ int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
   return PyDict_SetItemString(((ext_module_object *)self)->children, name, none ? Py_None : child);
 }
 
+PyObject *ext_module_pairs(PyObject *modules) {
+  EXT_OWNED *dict = PyDict_New();
+  bool mapping = PyObject_HasAttrString(modules, "keys");
+  EXT_OWNED *iterator = mapping ? NULL : PyObject_GetIter(modules);
+  if (!mapping && !iterator)
+    EXT_FAIL(PyExc_TypeError,
+             "ModuleDict.update should be called with an iterable of key/value pairs, but got %s",
+             ext_type_name(modules));
+  int status = !dict     ? -1
+               : mapping ? PyDict_Update(dict, modules)
+                         : PyDict_MergeFromSeq2(dict, iterator, 1);
+  return status < 0 ? NULL : ext_moved(&dict);
+}
+
 // Children of Sequential(a, b), Sequential(OrderedDict), ModuleList([a, b]), ModuleDict({...}).
 static int put_items(PyObject *self, PyObject *items) {
   EXT_OWNED *iterator = PyObject_GetIter(items);
