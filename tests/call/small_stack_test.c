@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library on a thread with a stack of 64 KiB: training, printing, saving, errors.
+#include <limits.h>
 #include <pthread.h>
 
 #include "devices.h"
@@ -30,7 +31,9 @@ static void on_small_stack(px_status (*run)(px_device device)) {
     pthread_t thread;
     work w = {run, i ? px_cuda(0) : px_cpu(), PX_OK, ""};
     pthread_attr_init(&attributes);
-    CHECK(!pthread_attr_setstacksize(&attributes, STACK));
+    // The smallest stack of an aarch64 thread has 128 KiB.
+    size_t least = (size_t)PTHREAD_STACK_MIN;
+    CHECK(!pthread_attr_setstacksize(&attributes, STACK < least ? least : STACK));
     CHECK(!pthread_create(&thread, &attributes, run_work, &w));
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attributes);
