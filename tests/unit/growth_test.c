@@ -128,6 +128,28 @@ static void add_and_remove_hooks(int count) {
 }
 PX_TEST(adding_and_removing_hooks_is_linear) { check_linear(add_and_remove_hooks); }
 
+static px_status no_module_hook(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
+                                int count, px_tensor *result, void *context) {
+  return PX_OK;
+}
+static void add_and_remove_module_hooks(int count) {
+  PX_SCOPED(px_module) self = new_module();
+  px_hook_entry entry;
+  int64_t first = 0, id;
+  for (int i = 0; i < count; i++) {
+    OK(px_module_add_hook(&id, self, true, no_module_hook, NULL, NULL));
+    if (i == 0) first = id;
+  }
+  for (int i = 0; i < count; i++) {
+    CHECK(px_module_hook_at(self, 0, &entry) && entry.id == first + i);
+    px_module_remove_hook(self, first + i);
+  }
+  CHECK(!px_module_has_hooks(self));
+}
+PX_TEST(adding_and_removing_hooks_of_a_module_is_linear) {
+  check_linear(add_and_remove_module_hooks);
+}
+
 // ---- depth
 
 typedef struct longest {

@@ -26,6 +26,12 @@ static void hook_end(px_retired *row) {
   px_free(row);
 }
 
+// Hooks are found by the texts of their ids, as entries are by their names.
+static char *id_text(char text[24], int64_t id) {
+  snprintf(text, 24, "%lld", (long long)id);
+  return text;
+}
+
 px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
                              void *context, void (*release)(void *context)) {
   PX_GIVEN(id);
@@ -39,7 +45,8 @@ px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_modul
   pthread_mutex_lock(&self->lock);  // also for the order of the ids
   int64_t given = __atomic_add_fetch(&next, 1, __ATOMIC_RELAXED);
   fresh->entry = (px_hook_entry){given, before, hook, context, release};
-  px_status status = px__list_append(&self->hooks, 0, fresh, &old);
+  fresh->name = id_text(fresh->text, given);
+  px_status status = px__list_append(&self->hooks, offsetof(px__hook, name), fresh, &old);
   pthread_mutex_unlock(&self->lock);
   px_readers_retire(&self->readers, old);
   if (status == PX_OK)
@@ -50,12 +57,12 @@ px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_modul
 }
 
 void px_module_remove_hook(px_module *self, int64_t id) {
-  px__hook *hook;
+  char name[24];
   px_retired *old = NULL;
   pthread_mutex_lock(&self->lock);
-  int i = 0;
-  while ((hook = px__next_row(self->hooks, &i)) && hook->entry.id != id) continue;
-  if (hook) px__list_remove(&self->hooks, i - 1, &old);
+  int i = px__row_find(&self->hooks, offsetof(px__hook, name), id_text(name, id));
+  px__hook *hook = px__row(&self->hooks, i);
+  if (hook) px__list_remove(&self->hooks, i, &old);
   pthread_mutex_unlock(&self->lock);
   px_readers_retire(&self->readers, old);
   px_readers_retire(&self->readers, hook ? &hook->head : NULL);

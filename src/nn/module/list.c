@@ -54,7 +54,7 @@ static px_status copy_rows(px__list **out, const px__list *from, int except, int
   made->capacity = capacity;
   made->name_at = from->name_at;
   while (slots < 2 * (uint64_t)capacity) slots *= 2;
-  if (capacity > MANY && made->name_at) {
+  if (capacity > MANY) {
     px_status status = px_alloc((void **)&made->index, slots * sizeof *made->index);
     if (status != PX_OK) return px_free(made), status;
     made->index_mask = slots - 1;

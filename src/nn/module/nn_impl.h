@@ -31,14 +31,16 @@ typedef struct px__attribute {
 
 typedef struct px__hook {
   px_retired head;
+  const char *name;  // in `text`
   px_hook_entry entry;
+  char text[24];  // the id
 } px__hook;
 
 // A list of rows, used by a reader of the module or under its lock.
 typedef struct px__list {
   px_retired head;
   int count, capacity, gaps;  // count and gaps: atomic; count includes gaps
-  size_t name_at;             // offset of the name's pointer in a row; 0: rows have no names
+  size_t name_at;             // offset of the name's pointer in a row
   uint32_t *index;            // of many named rows, by name; its items are atomic. Or NULL
   uint64_t index_mask;
   void *rows[];  // atomic
