@@ -83,7 +83,9 @@ static const keys *keys_by(PyObject *name) {
   static PyObject *latest;
   static const keys *row;
   if (name == latest) return row;
-  const char *text = ext_lookup_text(name);
+  if (!PyUnicode_Check(name))
+    EXT_FAIL(PyExc_TypeError, "the _kind of an optimizer must be str, not %s", ext_type_name(name));
+  const char *text = ext_text(name);
   const keys *found = text ? keys_of(text) : NULL;
   if (!found) return NULL;
   Py_XSETREF(latest, Py_NewRef(name));

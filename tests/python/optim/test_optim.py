@@ -708,6 +708,16 @@ class BaseClass(unittest.TestCase):
             optimizer.step()
         self.assertEqual(p.item(), 1)
 
+    def test_step_without_a_kind(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))])
+        for kind, error, text in ((None, TypeError, "must be str, not NoneType"), (b"SGD", TypeError, "must be str, not bytes"),
+                                  ("SGD\0", ValueError, "embedded null character"), ("Sgd", KeyError, "Sgd")):
+            optimizer._kind = kind
+            with self.subTest(kind=kind), self.assertRaisesRegex(error, text):
+                optimizer.step()
+        with self.assertRaisesRegex(TypeError, "must be str, not NoneType"):
+            optim.optimizer.KindOptimizer.__new__(optim.optimizer.KindOptimizer).step()
+
 
 class RMSpropAndAdagrad(unittest.TestCase):
     def run_steps(self, make, steps=4):
