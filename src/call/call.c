@@ -123,15 +123,12 @@ static bool list_needs_grad(px_value a) {
 }
 
 static bool needs_record(const px_call *call) {
-  bool needs = false;
-  for (int i = 0; i < px__impl(call->op)->tensors && !needs; i++) {
-    const px_value *a = &call->args[i];
-    if (a->kind == PX_ARG_TENSOR)
-      needs = px__needs_grad(a->v.tensor);
-    else if (a->kind == PX_ARG_TENSORS)
-      needs = list_needs_grad(*a);
-  }
-  return needs && px__hooks && px__hooks->recording();
+  const px_value *a = call->args, *end = a + px__impl(call->op)->tensors;
+  for (; a < end; a++)
+    if (a->kind == PX_ARG_TENSOR ? px__needs_grad(a->v.tensor)
+                                 : a->kind == PX_ARG_TENSORS && list_needs_grad(*a))
+      return px__hooks && px__hooks->recording();
+  return false;
 }
 
 static px_status record(const px_call *call) {

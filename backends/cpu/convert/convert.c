@@ -247,25 +247,22 @@ static void floats_to_ints(char *to, int to_dtype, const char *from, int from_dt
   }
 }
 
-// Pairs whose plain loops are slow. Returns false for all others.
-static bool convert_by_blocks(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
+// True for pairs with slow plain loops.
+static inline bool has_blocks(int to, int from, bool dense) {
+  bool half = is_half(to) || is_half(from), single = to == PX_FLOAT32 || from == PX_FLOAT32;
+  bool to_int = to >= PX_UINT8 && to <= PX_INT32, floats = from == PX_FLOAT32 || from == PX_FLOAT64;
+  return from == PX_BOOL || (half && !(dense && single)) || (dense && to_int && floats);
+}
+static void convert_by_blocks(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
                               int from_dtype, int64_t n) {
-  bool half = is_half(to_dtype) || is_half(from_dtype), bools = from_dtype == PX_BOOL;
-  bool strided = ts != px__cpu_item[to_dtype] || fs != px__cpu_item[from_dtype];
-  bool single = to_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT32;
-  bool to_int = to_dtype >= PX_UINT8 && to_dtype <= PX_INT32;
-  if (n < MIN_BLOCKED || (!half && !bools && !(to_int && !strided))) return false;
-  if (strided)
+  if (ts != px__cpu_item[to_dtype] || fs != px__cpu_item[from_dtype])
     convert_strided(to, ts, to_dtype, from, fs, from_dtype, n);
-  else if (bools)
+  else if (from_dtype == PX_BOOL)
     from_bools(to, to_dtype, from, n);
-  else if (half && !single)
+  else if (is_half(to_dtype) || is_half(from_dtype))
     through_floats(to, to_dtype, from, from_dtype, n);
-  else if (to_int && (from_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT64))
-    floats_to_ints(to, to_dtype, from, from_dtype, n);
   else
-    return false;
-  return true;
+    floats_to_ints(to, to_dtype, from, from_dtype, n);
 }
 
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
@@ -285,6 +282,8 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
   else if (to_dtype >= PX_DTYPE_COMPUTED || from_dtype >= PX_DTYPE_COMPUTED)
     px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,
                            n);
-  else if (!convert_by_blocks(to, to_stride, to_dtype, from, from_stride, from_dtype, n))
+  else if (n >= MIN_BLOCKED && has_blocks(to_dtype, from_dtype, dense))
+    convert_by_blocks(to, to_stride, to_dtype, from, from_stride, from_dtype, n);
+  else
     px__cpu_pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
 }

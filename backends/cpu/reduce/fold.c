@@ -191,8 +191,8 @@ static void load_rows(const plan *p, void *buffer, const char *in, int64_t i, in
 // Returns false if interrupted.
 static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, int64_t end,
                       int64_t n, int64_t step) {
-  PX__BUFFER(wide, narrow, CHUNK);
-  PX__BUFFER(wide, buffer, CONVERTED_ROWS * CHUNK);
+  PX__BUFFER(wide, narrow, (1 + CONVERTED_ROWS) * CHUNK);
+  wide *buffer = narrow + CHUNK;
   int64_t item = px__cpu_item[p->f->dtype];
   px__cpu_fold_rows direct = direct_columns(p);
   int64_t most = !direct ? CONVERTED_ROWS : p->x.reduced_count == 1 ? WIDEN_PERIOD : 1;

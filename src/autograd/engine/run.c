@@ -263,13 +263,23 @@ static _Thread_local px__running_item here;
 int px__run_depth(void) { return here.depth; }
 px__running_item px__run_here(void) { return here; }
 
+// Sets the modes of the task and returns those before. The items of an unshared task run on its
+// thread, where all modes but grad are those of the task.
+static px_modes enter_modes(const px__task *task) {
+  px_modes modes = task->modes, before = task->shared ? px_modes_get() : modes;
+  modes.grad = task->create;
+  if (task->shared)
+    px_modes_set(modes);
+  else
+    px_grad_set_enabled(modes.grad);
+  return before;
+}
+
 void px__run_item(px__item item) {
   px__running_item outer = here;
   here = (px__running_item){item.sequence, item.depth + 1, item.task->create};
   px__task *task_before = px__task_enter(item.task);
-  px_modes before = px_modes_get(), during = item.task->modes;
-  during.grad = item.task->create;
-  px_modes_set(during);
+  px_modes before = enter_modes(item.task);
   bool passing = px__run_forward_swap(item.task->forward);
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
   bool on_devices = item.task->device >= 0;
