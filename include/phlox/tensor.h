@@ -87,6 +87,8 @@ PX_API const int64_t *px_tensor_sizes(const px_tensor *self);    // ndim element
 PX_API const int64_t *px_tensor_strides(const px_tensor *self);  // ndim elements, borrowed
 // True if the sizes equal the `ndim` given ones.
 PX_API bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes);
+// True if the sizes of two tensors are equal, also beside threads that replace their data.
+PX_API bool px_tensor_same_sizes(const px_tensor *a, const px_tensor *b);
 PX_API int64_t px_tensor_size(const px_tensor *self,
                               int dim);  // dim may be negative; 0 if out of range
 PX_API int64_t px_tensor_numel(const px_tensor *self);

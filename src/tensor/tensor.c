@@ -323,6 +323,18 @@ bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes) 
   return PX_LIKELY(px__single_threaded()) ? px__has_sizes(self, ndim, sizes)
                                           : has_sizes_in_use(self, ndim, sizes);
 }
+static bool same_sizes(const px_tensor *a, const px_tensor *b) {
+  return px__has_sizes(a, b->ndim, b->sizes);
+}
+static __attribute__((noinline)) bool same_sizes_in_use(const px_tensor *a, const px_tensor *b) {
+  const px_tensor *both[] = {a, b};
+  __attribute__((cleanup(px__use_end))) px__use use = {.count = 2, .tensors = both};
+  px__use_begin(&use);
+  return same_sizes(a, b);
+}
+bool px_tensor_same_sizes(const px_tensor *a, const px_tensor *b) {
+  return PX_LIKELY(px__single_threaded()) ? same_sizes(a, b) : same_sizes_in_use(a, b);
+}
 const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
 const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
 int64_t px_tensor_numel(const px_tensor *self) { return PX__GET(self->numel); }

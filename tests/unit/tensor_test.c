@@ -36,6 +36,11 @@ PX_TEST(has_sizes_compares_all_sizes) {
   CHECK(px_tensor_has_sizes(t, SIZES(2, 3)));
   CHECK(!px_tensor_has_sizes(t, SIZES(3, 2)) && !px_tensor_has_sizes(t, SIZES(2)));
   CHECK(!px_tensor_has_sizes(t, SIZES(2, 3, 1)) && !px_tensor_has_sizes(t, 0, NULL));
+  PX_SCOPED(px_tensor) same = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  OK(px_tensor_empty(&same, SIZES(2, 3), PX_BOOL, px_cpu()));
+  OK(px_tensor_empty(&other, SIZES(3, 2), PX_FLOAT32, px_cpu()));
+  CHECK(px_tensor_same_sizes(t, same) && !px_tensor_same_sizes(t, other));
   CHECK(px_tensor_has_sizes(none, 0, NULL) && !px_tensor_has_sizes(none, SIZES(1)));
 }
 

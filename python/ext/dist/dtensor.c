@@ -32,8 +32,7 @@ static PyObject *with_spec(PyTypeObject *type, px_tensor *tensor_take, PyObject 
 
 PyObject *ext_wrap_like(PyObject *like, px_tensor *tensor) {
   bool alike = ext_is_sharded(like) && !px_tensor_user(tensor) && px_tensor_ndim(tensor) > 0 &&
-               px_tensor_has_sizes(tensor, px_tensor_ndim(ext_tensor(like)),
-                                   px_tensor_sizes(ext_tensor(like)));
+               px_tensor_same_sizes(tensor, ext_tensor(like));
   return alike ? with_spec(tensor_class, px_retain(tensor), like) : ext_wrap_borrowed(tensor);
 }
 
@@ -330,8 +329,7 @@ static PyObject *rewrap_shard(PyObject *result, void *context) {
   px_tensor *t = ext_tensor(result);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors) && !ext_is_sharded(result); i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
-    if (ext_is_sharded(one) &&
-        px_tensor_has_sizes(t, px_tensor_ndim(ext_tensor(one)), px_tensor_sizes(ext_tensor(one))))
+    if (ext_is_sharded(one) && px_tensor_same_sizes(t, ext_tensor(one)))
       return wrap_shard(result, c->spec);
   }
   return Py_NewRef(result);

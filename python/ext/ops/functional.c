@@ -84,7 +84,7 @@ EXT_FUNCTION_AND_METHOD(torch, tensor, equal, "(input: Tensor, other: Tensor) ->
              "from other tensors on %s (when checking argument in method wrapper_CUDA__equal)",
              px_device_format(px_tensor_device(b), second),
              px_device_format(px_tensor_device(a), first));
-  if (!px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b))) Py_RETURN_FALSE;
+  if (!px_tensor_same_sizes(a, b)) Py_RETURN_FALSE;
   return all_true(ext_richcompare(input, other, Py_EQ));
 }
 

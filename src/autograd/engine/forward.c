@@ -22,7 +22,7 @@ px_status px__check_tangent(const px_tensor *input, const px_tensor *tangent, in
            input ? "tangents" : "inputs");
   char own[PX__SIZE_TEXT], given[PX__SIZE_TEXT];
   PX_CHECK(
-      px_tensor_has_sizes(tangent, px_tensor_ndim(input), px_tensor_sizes(input)), PX_RUNTIME,
+      px_tensor_same_sizes(tangent, input), PX_RUNTIME,
       "Trying to set a forward gradient that has a different size than that of the original "
       "Tensor, this is not supported. Tensor is of size %s while the given forward gradient is of "
       "size %s.",

@@ -59,7 +59,7 @@ static bool is_same(const kept *k, const px_tensor *t) {
       px_tensor_offset(k->tensor) != px_tensor_offset(t))
     return false;
   size_t bytes = (size_t)ndim * sizeof(int64_t);
-  return px_tensor_has_sizes(k->tensor, ndim, px_tensor_sizes(t)) &&
+  return px_tensor_same_sizes(k->tensor, t) &&
          !memcmp(px_tensor_strides(k->tensor), px_tensor_strides(t), bytes);
 }
 

@@ -316,7 +316,7 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
            px_dtype_about(actual)->type_name, px_dtype_class(expected));
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
   char of_grad[PX__SIZE_TEXT], of_self[PX__SIZE_TEXT];
-  if (px_tensor_has_sizes(grad, px_tensor_ndim(self), px_tensor_sizes(self))) return PX_OK;
+  if (px_tensor_same_sizes(grad, self)) return PX_OK;
   PX_FAIL(PX_RUNTIME,
           "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure "
           "that the gradient and the tensor are the same size",

@@ -20,9 +20,6 @@ enum { TEXT = PX_MAX_DIMS * 24 };
 static const char *shape_text(const px_tensor *t, char *text) {
   return px__comma_text(text, TEXT, px_tensor_ndim(t), px_tensor_sizes(t));
 }
-static bool same_shape(const px_tensor *a, const px_tensor *b) {
-  return px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b));
-}
 // Replaces a tensor, releasing the old one.
 static void replace(px_tensor **at, px_tensor *take) {
   px_release(*at);
@@ -102,7 +99,7 @@ static px_status check_sizes(const px_attention *a, const px_tensor *query) {
              "key's sequence and batch dims torch.Size([%s]) do not match value's torch.Size([%s])",
              px__comma_text(left, TEXT, lead, key), px__comma_text(right, TEXT, lead, value));
   else
-    PX_CHECK(same_shape(a->key, a->value), PX_ASSERTION,
+    PX_CHECK(px_tensor_same_sizes(a->key, a->value), PX_ASSERTION,
              "key shape torch.Size([%s]) does not match value shape torch.Size([%s])",
              shape_text(a->key, left), shape_text(a->value, right));
   return PX_OK;

@@ -43,10 +43,6 @@ static void size_text(char *text, size_t size, const px_tensor *t) {
   snprintf(text + used, size - used, "])");
 }
 
-static bool same_sizes(const px_tensor *a, const px_tensor *b) {
-  return px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b));
-}
-
 bool px__is_uninitialized(const px_tensor *tensor) {
   return tensor && px_tensor_ndim(tensor) == 1 && px_tensor_numel(tensor) == 0;
 }
@@ -62,7 +58,8 @@ static px_status compare(const char *name, const px_module_entry *entry, px_modu
   px_tensor *value = px_dict_get(l->state, name);
   PX_TRY(px_dict_set(l->names, name, entry->tensor));
   if (!value) return add_name(l->missing, sizeof l->missing, name), PX_OK;
-  if (same_sizes(value, entry->tensor) || px__entry_is_uninitialized(owner, entry->tensor))
+  if (px_tensor_same_sizes(value, entry->tensor) ||
+      px__entry_is_uninitialized(owner, entry->tensor))
     return PX_OK;
   char given_text[128], own_text[128];
   size_text(given_text, sizeof given_text, value);
@@ -93,7 +90,7 @@ static px_status copy_in(const char *name, const px_module_entry *entry, px_modu
   px_tensor *value = px_dict_get(context, name), *own = entry->tensor;
   PX_SCOPED(px_tensor) made = NULL;
   if (!value || !entry->persistent) return PX_OK;
-  if (!same_sizes(value, own)) {  // an uninitialized tensor of a lazy layer
+  if (!px_tensor_same_sizes(value, own)) {  // an uninitialized tensor of a lazy layer
     PX_TRY(px_tensor_empty(&made, px_tensor_ndim(value), px_tensor_sizes(value),
                            px_tensor_dtype(own), px_tensor_device(own)));
     PX_TRY(px_tensor_set_data(own, made));
