@@ -185,11 +185,11 @@ K_MATH double k_nextafter_f64(double a, double b, double highest) {
     return b == 2         ? a * a \
            : b == 1       ? a \
            : b == 3       ? a * a * a \
-           : b == (T)0.5  ? sqrt##M(a) \
+           : b == (T)0.5  ? sqrt##M(a == -(T)INFINITY ? (T)INFINITY : a) + 0 \
            : b == -1      ? 1 / a \
            : b == -2      ? 1 / (a * a) \
            : b == 0       ? (T)1 \
-           : b == (T)-0.5 ? 1 / sqrt##M(a) \
+           : b == (T)-0.5 ? 1 / (sqrt##M(a == -(T)INFINITY ? (T)INFINITY : a) + 0) \
                           : pow##M(a, b); \
   }
 #ifndef K_POW_F32  // backends may override it
@@ -242,7 +242,7 @@ K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   } \
   K_MATH T k_gcd_##S(T a, T b) { \
     a = k_abs_##S(a), b = k_abs_##S(b); \
-    for (T r; b != 0; a = b, b = r) r = b == (T)-1 ? (T)0 : (T)(a % b); \
+    for (T r; b != 0; a = b, b = r) r = (T)-1 < 0 && b == (T)-1 ? (T)0 : (T)(a % b); \
     return a; \
   } \
   K_MATH T k_pow_##S(T a, T b) { return (T)k_pow_int((int64_t)a, (int64_t)b); } \
@@ -279,4 +279,5 @@ K_INTEGER(i16, int16_t, INT16_MAX)
 K_INTEGER(i32, int32_t, INT32_MAX)
 K_INTEGER(i64, int64_t, INT64_MAX)
 K_MATH bool k_bitnot_bool(bool x) { return !x; }
+K_MATH bool k_pow_bool(bool a, bool b) { return a || !b; }
 static const bool K_inf_bool = true;

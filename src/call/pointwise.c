@@ -32,6 +32,12 @@ static inline bool number_fits(px_value a, px_dtype dtype) {
   return px_dtype_is_float(dtype) || c == 'b' || (c == 'i' && dtype != PX_BOOL);
 }
 
+// True if numbers are bounds that the dtype may lack.
+static inline bool is_bounded(const px_op *op, px_dtype dtype) {
+  return px__impl(op)->composed == PX__OF_UINT64 && px_dtype_is_integer(dtype) &&
+         px__dtype_bytes[dtype] < sizeof(int64_t);
+}
+
 static inline bool same_form(const px_tensor *a, const px_tensor *b) {
   if (a == b) return true;
   if (a->dtype != b->dtype || a->ndim != b->ndim || a->numel != b->numel) return false;
@@ -64,7 +70,8 @@ static inline const px_tensor *common_operand(px_call *call) {
   if (!numbers || px_dtype_is_float((px_dtype)first->dtype)) return first;
   for (int i = 0; i < op->param_count; i++) {
     bool counts = op->params[i].kind == PX_ARG_TENSOR || op->params[i].kind == PX_ARG_SCALAR;
-    if (counts && px__is_number(call->args[i]) && !number_fits(call->args[i], first->dtype))
+    if (counts && px__is_number(call->args[i]) &&
+        (!number_fits(call->args[i], first->dtype) || is_bounded(op, (px_dtype)first->dtype)))
       return NULL;
   }
   return first;
@@ -152,6 +159,20 @@ static void spread_tensor(broadcast_operands *s, const px_tensor *t, bool write)
   s->accesses[s->uses++] = px__access_of(t, write);
 }
 
+// Bounds of clamp for integers: a number beyond the limits of the compute dtype is its limit,
+// unless it excludes all values.
+static px_status fit_bound(const px_call *call, int param, px_scalar *number) {
+  const px_dtype_info *limits = px_dtype_about(call->compute);
+  const char *name = call->op->params[param].name;
+  double value = px_scalar_float(*number);
+  bool low = value<limits->min, high = value> limits->max;
+  PX_CHECK(!(low && !strcmp(name, "max")) && !(high && !strcmp(name, "min")), PX_RUNTIME,
+           "Clamp %s value %.0f is outside the representable range of %s", name, value,
+           limits->cls);
+  if (low || high) *number = px_int((int64_t)(low ? limits->min : limits->max));
+  return PX_OK;
+}
+
 static px_status spread_argument(const px_call *call, broadcast_operands *s, int i) {
   px_value a = call->args[i];
   px_operand *o = &s->operands[s->n];
@@ -161,7 +182,9 @@ static px_status spread_argument(const px_call *call, broadcast_operands *s, int
     return PX_OK;
   }
   if (a.kind != PX_ARG_TENSOR) {
-    px__immediate(o, px_value_scalar(a), number_dtype(call->compute), s->ndim, s->sizes);
+    px_scalar number = px_value_scalar(a);
+    if (is_bounded(call->op, call->compute)) PX_TRY(fit_bound(call, i, &number));
+    px__immediate(o, number, number_dtype(call->compute), s->ndim, s->sizes);
     s->n++;
     return PX_OK;
   }

@@ -9,7 +9,7 @@ static inline T NAME(smooth)(T a, T b, T beta) {
 }
 static inline T NAME(smooth_slope)(T a, T b, T beta) {
   T d = a - b;
-  return NAME(k_abs)(d) < beta ? d / beta : (T)((d > 0) - (d < 0));
+  return NAME(k_abs)(d) < beta ? d / beta : d > 0 ? (T)1 : d < 0 ? (T)-1 : d;
 }
 static inline T NAME(huber)(T a, T b, T delta) {
   T d = NAME(k_abs)(a - b);
@@ -30,7 +30,7 @@ static inline T NAME(bce_slope)(T a, T b, T p) {
 }
 static inline T NAME(logits)(T a, T b, T p) {
   T rest = NAME(k_log1p)(NAME(k_exp)(-NAME(k_abs)(a)));
-  return (a > 0 ? a : 0) - a * b + rest;
+  return (a > 0 ? a * (1 - b) : -a * b) + rest;
 }
 static inline T NAME(logits_slope)(T a, T b, T p) { return NAME(k_sigmoid)(a) - b; }
 

@@ -92,7 +92,7 @@ static __device__ __forceinline__ C loss_of(int loss, C a, C b, C p) {
     case K_BCE:  // logarithms are clamped at -100, so a probability of 0 gives a finite loss
       return (b - 1) * larger((C)log1p(-a), (C)-100) - b * larger((C)log(a), (C)-100);
     default:
-      return (a > 0 ? a : (C)0) - a * b + (C)log1p(exp(-fabs(a)));
+      return (a > 0 ? a * (1 - b) : -a * b) + (C)log1p(exp(-fabs(a)));
   }
 }
 template <typename C>
@@ -102,7 +102,7 @@ static __device__ __forceinline__ C slope_of(int loss, C a, C b, C p) {
     case K_MSE:
       return 2 * d;
     case K_SMOOTH:
-      return fabs(d) < p ? d / p : (C)((d > 0) - (d < 0));
+      return fabs(d) < p ? d / p : d > 0 ? (C)1 : d < 0 ? (C)-1 : d;
     case K_HUBER:
       return d < -p ? -p : d > p ? p : d;
     case K_BCE:

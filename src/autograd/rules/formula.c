@@ -68,16 +68,17 @@ px_status px__grad_spread_mean(px_tensor **out, px_tensor *grad, px_value sizes,
   return px_div_scalar(out, wide, px_int(results ? (int64_t)n / results : 1));
 }
 
-// Elements equal to the result share the gradient evenly.
+// Elements equal to the result share the gradient evenly. If the result is NaN, only with
+// `equal_nan` are there such elements; the gradient is NaN otherwise.
 px_status px__grad_extreme(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result,
-                           px_value dim, bool keepdim) {
+                           px_value dim, bool keepdim, bool equal_nan) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) best = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) share = NULL;
   PX_TRY(spread_like(&best, result, self, dim, keepdim));
-  PX_TRY(px_isclose(&mask, self, best, 0, 0, true));  // equal, or both NaN
+  PX_TRY(equal_nan ? px_isclose(&mask, self, best, 0, 0, true) : px_eq(&mask, self, best));
   PX_TRY(px_sum(&number, mask, dim.v.ints, dim.n, keepdim, PX_DTYPE_NONE));
   PX_TRY(px_div(&share, grad, number));
   PX_TRY(spread_like(&wide, share, self, dim, keepdim));
@@ -275,7 +276,7 @@ px_status px__grad_norm(px_tensor **out, px_tensor *grad, px_tensor *self, px_te
     PX_SCOPED(px_tensor) share = NULL;
     PX_TRY(px_abs(&size, self));
     PX_TRY(px_sign(&sign, self));
-    PX_TRY(px__grad_extreme(&share, grad, size, result, dim, keepdim));
+    PX_TRY(px__grad_extreme(&share, grad, size, result, dim, keepdim, true));
     return px_mul(out, share, sign);
   }
   PX_TRY(norm_slope(&slope, self, power));

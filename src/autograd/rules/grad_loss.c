@@ -27,13 +27,13 @@ px_status px__grad_bend(px_tensor **out, px_tensor *grad, px_tensor *grad_output
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) apart = NULL;
   PX_SCOPED(px_tensor) distance = NULL;
-  PX_SCOPED(px_tensor) straight = NULL;
+  PX_SCOPED(px_tensor) curved = NULL;
   PX_SCOPED(px_tensor) bent = NULL;
   PX_TRY(px__grad_per_element(&product, grad, grad_output, reduction));
   PX_TRY(px_sub(&apart, self, target, px_int(1)));
   PX_TRY(px_abs(&distance, apart));
-  PX_TRY(px_ge_scalar(&straight, distance, px_float(width)));
-  PX_TRY(px_masked_fill(&bent, product, straight, px_int(0)));
+  PX_TRY(px_lt_scalar(&curved, distance, px_float(width)));  // nowhere at NaN
+  PX_TRY(px_mul(&bent, product, curved));
   return px_div_scalar(out, bent, px_float(width > 0 ? divisor : 1));
 }
 // The loss is linear in the target, with slope -input.

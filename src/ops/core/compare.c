@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions called before the launch of pointwise ops. Most operands pass through. Devices have no
+// Comparisons. Most pointwise ones pass their operands through before the launch. Devices have no
 // kernel for complex equality: the ops compare both parts. `where` accepts uint8 conditions.
 #include <stdatomic.h>
 
+#include "hidden/pointwise.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/arithmetic.h"
+#include "run_functions/pointwise.h"
 
 static bool is_complex(px_value value) {
   return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);
@@ -96,4 +98,21 @@ PX_RUN(where) {
   call->device = px__tensor_device(call->results[0]);
   call->skip_launch = true;
   return PX_OK;
+}
+
+// ---- isclose
+
+// Differences of integers may overflow, and a relative tolerance is no integer.
+PX_RUN(isclose) {
+  double rtol = args->rtol, atol = args->atol;
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  if (!px_dtype_is_integer(dtype) && dtype != PX_BOOL)
+    return px_isclose_of_floats(&call->results[0], args->self, args->other, rtol, atol,
+                                args->equal_nan);
+  if (rtol == 0 && atol == 0) return px_eq(&call->results[0], args->self, args->other);
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_TRY(px__tensor_to(&a, args->self, PX_FLOAT64, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&b, args->other, PX_FLOAT64, PX_DEVICE_NONE));
+  return px_isclose_of_floats(&call->results[0], a, b, rtol, atol, false);
 }

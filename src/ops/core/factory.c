@@ -208,9 +208,9 @@ static px_status run_filler(px_call *call, px__named_kernel *kernel, const px_va
   return px__run_kernel(kernel, call->device, 1, call->results, 0, NULL, params, count);
 }
 
-// For an int64 result the arguments are converted to integers first, as in PyTorch.
+// The elements of an integer range have an integer start and step.
 static px_scalar truncate(px_scalar s, px_dtype dtype) {
-  return dtype == PX_INT64 && px_scalar_fits(s, PX_INT64) ? px_int(px_scalar_int(s)) : s;
+  return px_dtype_is_integer(dtype) && px_scalar_fits(s, PX_INT64) ? px_int(px_scalar_int(s)) : s;
 }
 
 static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_scalar step) {
@@ -263,11 +263,10 @@ PX_RUN(arange) {
   if (o.dtype == PX_DTYPE_NONE)
     o.dtype =
         start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
-  start = truncate(start, o.dtype), end = truncate(end, o.dtype), step = truncate(step, o.dtype);
   PX_TRY(arange_length(&n, start, end, step));
   PX_TRY(warn_resize(call, n));
   PX_TRY(make(call, &o, 1, &n));
-  px_value params[2] = {PX_S(start), PX_S(step)};
+  px_value params[2] = {PX_S(truncate(start, o.dtype)), PX_S(truncate(step, o.dtype))};
   return run_filler(call, &kernel, params, 2);
 }
 

@@ -40,14 +40,10 @@ PX_RUN(glu) {
 PX_RUN(prelu) {
   const px_tensor *x = args->self, *weight = args->weight;
   PX_SCOPED(px_tensor) slope = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) positive = NULL;
   int64_t sizes[PX_MAX_DIMS];
   for (int d = 0; d < x->ndim; d++) sizes[d] = d == 1 ? weight->numel : 1;
   PX_TRY(px_reshape(&slope, weight, sizes, x->ndim));
-  PX_TRY(px_mul(&scaled, x, slope));
-  PX_TRY(px_gt_scalar(&positive, x, px_int(0)));
-  return px_where(&call->results[0], positive, x, scaled);
+  return px_prelu_to(&call->results[0], x, slope);
 }
 
 // ---- hardshrink and dropout

@@ -6,8 +6,10 @@
 #include "call/autocast.h"
 #include "hidden/loss.h"
 #include "ops/core/run.h"
+#include "phlox/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/loss.h"
@@ -438,6 +440,7 @@ PX_RUN(kl_div) {
   const px_tensor *x = args->input, *target = args->target;
   bool logs = args->log_target, batch = !strcmp(args->reduction, "batchmean");
   PX_SCOPED(px_tensor) p = NULL;
+  PX_SCOPED(px_tensor) apart = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) cross = NULL;
   PX_SCOPED(px_tensor) each = NULL;
@@ -445,13 +448,13 @@ PX_RUN(kl_div) {
   if (!batch) PX_TRY(reduction_of(&how, args->reduction));
   if (logs) {
     PX_TRY(px_exp(&p, target));
-    PX_TRY(px_mul(&own, p, target));
+    PX_TRY(px_sub(&apart, target, x, px_int(1)));
+    PX_TRY(px_mul(&each, p, apart));
   } else {
-    p = px_retain(target);
-    PX_TRY(px_xlogy(&own, p, p));
+    PX_TRY(px_xlogy(&own, target, target));
+    PX_TRY(px_mul(&cross, target, x));
+    PX_TRY(px_sub(&each, own, cross, px_int(1)));
   }
-  PX_TRY(px_mul(&cross, p, x));
-  PX_TRY(px_sub(&each, own, cross, px_int(1)));
   if (!batch) return reduce(&call->results[0], each, how);
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(reduce(&sum, each, SUM));
@@ -528,9 +531,36 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(px_add(&full, each, count, px_int(1)));
   return reduce(&call->results[0], full, how);
 }
-// Variance per element, or per row of one dimension. The last dimension may be missing.
+// Tensors without values on the host are not checked: mapped ones and those of a capture.
+static px_status check_variance(const px_tensor *var) {
+  bool capturing = false;
+  px_device device = px__tensor_device(var);
+  if (px__is_batched(var) || device.type == PX_META) return PX_OK;
+  if (device.type == PX_CUDA) {
+    px_stream *stream;
+    PX_TRY(px_stream_current(&stream, device));
+    capturing = px_stream_capturing(stream);
+  }
+  if (capturing) return PX_OK;
+  PX_SCOPED(px_tensor) negative = NULL;
+  PX_SCOPED(px_tensor) any = NULL;
+  px_scalar found;
+  PX_TRY(px_lt_scalar(&negative, var, px_int(0)));
+  PX_TRY(px_any(&any, negative, NULL, 0, false));
+  PX_TRY(px_tensor_item(&found, any));
+  PX_CHECK(!px_scalar_int(found), PX_VALUE, "var has negative entry/entries");
+  return PX_OK;
+}
+// Variance of all elements, per element, or per row of one dimension. The last dimension may be
+// missing.
 static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x) {
   int lead = x->ndim - 1;
+  PX_TRY(check_variance(var));
+  if (px__flags(var) & PX_TENSOR_WRAPPED) {
+    px_scalar number;
+    PX_TRY(px_tensor_item(&number, var));
+    return px_full_like(out, x, number, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL);
+  }
   if (lead >= 0 && px__has_sizes(var, lead, x->sizes)) return px_unsqueeze(out, var, -1);
   int others = 0;
   bool ones = var->ndim == x->ndim;
@@ -552,18 +582,17 @@ PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) full = NULL;
-  px_scalar floor_value = px_float(args->eps);
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
   PX_SCOPED(px_tensor) var = NULL;
   PX_TRY(variance_of(&var, args->var, x));
   // The floor of the variance has no gradient.
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) floor = NULL;
+  PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) gap = NULL;
   PX_TRY(px_tensor_detach(&plain, var));
-  PX_TRY(px_threshold(&floor, plain, floor_value, floor_value));
-  PX_TRY(px_sub(&gap, floor, plain, px_int(1)));
+  PX_TRY(px_rsub_number(&below, plain, px_float(args->eps), px_int(1)));
+  PX_TRY(px_relu(&gap, below));
   PX_TRY(px_add(&safe, var, gap, px_int(1)));
   PX_TRY(px_sub(&difference, x, target, px_int(1)));
   PX_TRY(px_square(&square, difference));

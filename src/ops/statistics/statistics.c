@@ -383,7 +383,8 @@ PX_RUN(renorm) {
   PX_SCOPED(px_tensor) safe = NULL;
   PX_SCOPED(px_tensor) inverse = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) small = NULL;
+  PX_SCOPED(px_tensor) large = NULL;
+  PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   int at, n = 0;
   int64_t dims[PX_MAX_DIMS];
@@ -394,7 +395,8 @@ PX_RUN(renorm) {
   PX_TRY(px_add_scalar(&safe, norms, px_float(1e-7), px_int(1)));
   PX_TRY(px_reciprocal(&inverse, safe));
   PX_TRY(px_mul_scalar(&factors, inverse, args->maxnorm));
-  PX_TRY(px_le_scalar(&small, norms, args->maxnorm));
-  PX_TRY(px_masked_fill(&scale, factors, small, px_int(1)));
+  PX_TRY(px_gt_scalar(&large, norms, args->maxnorm));  // not NaN
+  PX_TRY(px_logical_not(&kept, large));
+  PX_TRY(px_masked_fill(&scale, factors, kept, px_int(1)));
   return px_mul(&call->results[0], self, scale);
 }
