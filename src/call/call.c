@@ -476,20 +476,16 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
 
 // ---- conjugate and negative views (resolve.c)
 
-static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
-                               const px_value *given, void **results) {
-  px_tensor *self = given[PX__SELF].kind == PX_ARG_TENSOR ? given[PX__SELF].v.tensor : NULL;
-  bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
-  for (int k = 0; into && k < op->result_count; k++)
-    PX_CHECK(!px__has_conj_neg(results[k]), PX_RUNTIME,
-             "%s(): out= may not be a conjugate or negative view", op->python_name);
-  if (mode != PX_CALL_INPLACE || !px__has_conj_neg(self))
-    return px_op_call(op, mode, args, results);
+static px_status call_resolved(px__resolved *r, const px_op *op, px_call_mode mode,
+                               const px_value *args, void **results) {
   void *made[PX__MAX_RESULTS];
-  PX_TRY(px_op_call(op, mode, args, made));
-  px_status status = px__copy_to_conj_neg(self, made[0], false);
-  px_release(made[0]);
-  if (status == PX_OK) results[0] = px_retain(self);
+  PX_TRY(px__resolve_begin(r, op, mode, args, results));
+  memcpy(made, r->results, sizeof made);
+  PX_TRY(px_op_call(op, mode, r->args, made));
+  int count = op->flags & PX_OP_RETURNS_LIST ? 1 : op->result_count;
+  px_status status = px__resolve_finish(r, mode, count, made);
+  for (int k = 0; k < count && status != PX_OK; k++) px_release(made[k]);
+  if (status == PX_OK) memcpy(results, made, (size_t)count * sizeof *made);
   return status;
 }
 
@@ -502,13 +498,12 @@ static bool has_tensors(const px_op *op, const px_value *args) {
 
 __attribute__((noinline)) static px_status call_conj_neg(const px_op *op, px_call_mode mode,
                                                          const px_value *args, void **results) {
-  px__resolved r;
+  px__resolved r = {.made = NULL};
   bool done = false;
   if (px__impl(op)->conj_neg && mode == PX_CALL_INPLACE && has_tensors(op, args))
     PX_TRY(px__impl(op)->conj_neg(args, results, &done));
   if (done) return PX_OK;
-  px_status status = px__resolve_begin(&r, op, args);
-  if (status == PX_OK) status = call_resolved(op, mode, r.args, args, results);
+  px_status status = call_resolved(&r, op, mode, args, results);
   px__resolve_end(&r);
   return status;
 }

@@ -96,20 +96,33 @@ static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promote
                                                           : promoted;
 }
 
-// True if a tensor of the call is a conjugate or negative view and the op cannot read it. Views and
-// composites can.
+// True if a tensor of the call is a conjugate or negative view and the op cannot read or write it.
+// Views and composites read such arguments.
 bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *args,
                            void **results);
-typedef struct px__resolved {
-  px_value args[PX__MAX_PARAMS];
-  px_tensor **made;  // owned, followed by copies of the lists
-  int count;
-} px__resolved;
 static inline bool px__has_conj_neg(const px_tensor *t) {
   return t && (px__flags(t) & PX_TENSOR_CONJ_NEG);
 }
-// Replaces conjugate and negative views by copies. Requires px__resolve_end, also after a failure.
-px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args)
+// A view of a call and its copy, with the copy's version before the call.
+typedef struct px__replaced {
+  px_tensor *view, *copy;  // copy: owned
+  uint64_t version;
+} px__replaced;
+typedef struct px__resolved {
+  px_value args[PX__MAX_PARAMS];
+  void *results[PX__MAX_RESULTS];  // out= tensors
+  px_tensor **lists;               // elements of the lists
+  px__replaced *made;
+  int count, outs;  // the last `outs` copies are out= tensors
+} px__resolved;
+// Copies the conjugate and negative views of a call, initially all zero. Requires px__resolve_end,
+// also after a failure.
+px_status px__resolve_begin(px__resolved *r, const px_op *op, px_call_mode mode,
+                            const px_value *args, void **results)
+    __attribute__((warn_unused_result));
+// Writes the copies changed by the call back: self, out= tensors, and arguments with another
+// version. `results` then has the views in place of these copies.
+px_status px__resolve_finish(const px__resolved *r, px_call_mode mode, int count, void **results)
     __attribute__((warn_unused_result));
 void px__resolve_end(px__resolved *r);
 px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls with conjugate and negative views (from conj and _neg_view). Kernels read memory as it is
-// stored, so such arguments are first copied by a recorded op. Outputs are computed in a copy and
-// written back.
+// stored, so such tensors are first copied by a recorded op. Copies changed by the call are written
+// back: self, out= tensors, and arguments of ops like optimizer steps.
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
@@ -10,41 +10,40 @@
 px_status px__resolve(px_tensor **out, const px_tensor *self);
 px_status px__neg_view(px_tensor **out, const px_tensor *self);
 
+// Views and composites read conjugate and negative views.
+static bool reads_views(const px_op *op) {
+  return op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_conj_neg;
+}
+// The number of out= tensors. Without an out form `results` is not valid and the call is refused
+// later.
+static int count_outs(const px_op *op, px_call_mode mode) {
+  return mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT) ? op->result_count : 0;
+}
+
 bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *args,
                            void **results) {
-  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_conj_neg)
-    return false;
   bool any = false;
-  for (int i = 0; i < op->param_count; i++) {
+  for (int i = 0; i < op->param_count && !reads_views(op); i++) {
     if (args[i].kind == PX_ARG_TENSOR) any |= px__has_conj_neg(args[i].v.tensor);
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
       any |= px__has_conj_neg(args[i].v.tensors[k]);
   }
-  // Without an out form `results` is not valid. The call is refused later.
-  bool has_out = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
-  for (int k = 0; has_out && k < op->result_count; k++) any |= px__has_conj_neg(results[k]);
+  for (int k = 0; k < count_outs(op, mode); k++) any |= px__has_conj_neg(results[k]);
   return any;
 }
 
 static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **slot) {
   *slot = t;
   if (!px__has_conj_neg(t)) return PX_OK;
-  PX_TRY(px__resolve(&r->made[r->count], t));
-  *slot = r->made[r->count++];
+  PX_TRY(px__resolve(slot, t));
+  r->made[r->count++] = (px__replaced){t, *slot, px_tensor_version(*slot)};
   return PX_OK;
 }
 
-px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args) {
-  size_t count = 0, listed = 0;
-  *r = (px__resolved){.made = NULL};
-  for (int i = 0; i < op->param_count; i++) {
-    count += args[i].kind == PX_ARG_TENSORS ? (size_t)args[i].n : 1;
-    if (args[i].kind == PX_ARG_TENSORS) listed += (size_t)args[i].n;
-  }
-  PX_TRY(px__alloc((void **)&r->made, (count + listed) * sizeof(px_tensor *)));
-  px_tensor **next = r->made + count;
-  for (int i = 0; i < op->param_count; i++) {
-    r->args[i] = args[i];
+static px_status resolve_args(px__resolved *r, const px_op *op, const px_value *args) {
+  px_tensor **next = r->lists;
+  memcpy(r->args, args, op->param_count * sizeof *args);
+  for (int i = 0; i < op->param_count && !reads_views(op); i++) {
     if (args[i].kind == PX_ARG_TENSOR)
       PX_TRY(resolve_one(r, args[i].v.tensor, &r->args[i].v.tensor));
     if (args[i].kind != PX_ARG_TENSORS) continue;
@@ -54,9 +53,23 @@ px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *ar
   return PX_OK;
 }
 
-void px__resolve_end(px__resolved *r) {
-  for (int i = 0; i < r->count; i++) px_release(r->made[i]);
-  px__free(r->made);
+px_status px__resolve_begin(px__resolved *r, const px_op *op, px_call_mode mode,
+                            const px_value *args, void **results) {
+  size_t singles = op->param_count + (size_t)count_outs(op, mode), listed = 0;
+  for (int i = 0; i < op->param_count; i++)
+    if (args[i].kind == PX_ARG_TENSORS) listed += (size_t)args[i].n;
+  PX_TRY(px__alloc((void **)&r->made,
+                   (singles + listed) * sizeof *r->made + listed * sizeof *r->lists));
+  r->lists = (px_tensor **)(r->made + singles + listed);
+  PX_TRY(resolve_args(r, op, args));
+  r->outs = r->count;
+  for (int k = 0; k < count_outs(op, mode); k++) {
+    px_tensor *copy;
+    PX_TRY(resolve_one(r, results[k], &copy));
+    r->results[k] = copy;
+  }
+  r->outs = r->count - r->outs;
+  return PX_OK;
 }
 
 static px_status replace(px_tensor **t, px_status (*view)(px_tensor **out, const px_tensor *self)) {
@@ -90,4 +103,34 @@ px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_
     PX_TRY(replace(&value, px__neg_view));
   }
   return px_copy_(memory, value, non_blocking);
+}
+
+// Writes a changed copy back, and returns the view in place of the copy. out= tensors were resized
+// like their copies.
+static px_status write_back(const px__replaced *one, bool is_out, int count, void **results) {
+  if (is_out && !px__has_sizes(one->view, one->copy->ndim, one->copy->sizes))
+    PX_TRY(px_tensor_resize(one->view, one->copy->ndim, one->copy->sizes));
+  PX_TRY(px__copy_to_conj_neg(one->view, one->copy, false));
+  for (int k = 0; k < count; k++) {
+    if (results[k] != one->copy) continue;
+    px_release(results[k]);
+    results[k] = px_retain(one->view);
+  }
+  return PX_OK;
+}
+
+px_status px__resolve_finish(const px__resolved *r, px_call_mode mode, int count, void **results) {
+  for (int i = 0; i < r->count; i++) {
+    const px__replaced *one = &r->made[i];
+    bool is_out = i >= r->count - r->outs;
+    bool is_self = mode == PX_CALL_INPLACE && one->copy == r->args[PX__SELF].v.tensor;
+    if (is_out || is_self || px_tensor_version(one->copy) != one->version)
+      PX_TRY(write_back(one, is_out, count, results));
+  }
+  return PX_OK;
+}
+
+void px__resolve_end(px__resolved *r) {
+  for (int i = 0; i < r->count; i++) px_release(r->made[i].copy);
+  px__free(r->made);
 }

@@ -175,13 +175,25 @@ static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_bloc
   return PX_OK;
 }
 
+// Returns the elements to store in the memory of a conjugate or negative view, such that the view
+// has the values of `from`.
+static px_status stored_for(px_tensor **out, const px_tensor *to, const px_tensor *from) {
+  PX_TRY(packed(out, from, (px_dtype)to->dtype));
+  return resolve_lazy(*out, px__flags(to));
+}
+
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
   PX_TRY(px__check_not_batched(to));
   PX_TRY(px__check_not_batched(from));
   PX_SCOPED(px_tensor) resolved = NULL;
+  PX_SCOPED(px_tensor) stored = NULL;
   if (PX_UNLIKELY(px__flags(from) & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(packed(&resolved, from, (px_dtype)from->dtype));
     from = resolved;
+  }
+  if (PX_UNLIKELY(px__flags(to) & PX_TENSOR_CONJ_NEG)) {
+    PX_TRY(stored_for(&stored, to, from));
+    from = stored;
   }
   if (px_device_equal(px__tensor_device(to), px__tensor_device(from)))
     PX_TRY(copy_here(to, from));
