@@ -112,11 +112,15 @@ PX_API bool px_tensor_is_wrapped(const px_tensor *self);
 PX_API px_tensor *px_tensor_base(const px_tensor *self);
 PX_API uint64_t px_tensor_version(const px_tensor *self);
 PX_API void px_tensor_bump_version(px_tensor *self);
+// Returns the bit of a conjugate or negative view, "conjugate" or "negative"; NULL for other
+// tensors. The memory of such a view differs from its values: px_resolve_conj and px_resolve_neg
+// copy the values, and px_copy_ writes them back.
+PX_API const char *px_tensor_unresolved(const px_tensor *self);
 // Returns the address of the first element, on self's device. The allocator then assumes accesses
-// by unknown work.
+// by unknown work. NULL for empty tensors, and for conjugate and negative views.
 PX_API void *px_tensor_data(const px_tensor *self);
 // Returns the address of a CPU tensor's first element, for reading and writing; waits for pending
-// copies. NULL for device tensors.
+// copies. NULL for device tensors. PX_RUNTIME for conjugate and negative views.
 PX_CALL px_tensor_host_data(void **out, const px_tensor *self);
 // "torch.cuda.FloatTensor"; returns `text`.
 PX_API const char *px_tensor_type_name(const px_tensor *self, char text[48]);

@@ -14,6 +14,7 @@ from phlox import _C
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _copying = False  # True: messages contain copies of tensors
@@ -99,10 +100,24 @@ def reduce_cuda_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
         offset, tensor.requires_grad, counters, counter_offset, event, waits)
 
 
+def rebuild_view(metadata: dict[str, bool], rebuild: Callable[..., _C.Tensor],
+                 *args: Any) -> _C.Tensor:
+    """Rebuilds a conjugate or negative view from a message."""
+    tensor = rebuild(*args)
+    _C._set_tensor_metadata(tensor, metadata)
+    return tensor
+
+
 def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
     """Reduces a tensor to a message."""
     if _copying or tensor.is_meta or (tensor.requires_grad and not tensor.is_leaf):
         return tensor.__reduce_ex__(2)
+    rebuild, args = _reduce_shared(tensor)
+    metadata = _C._get_tensor_metadata(tensor)
+    return (rebuild_view, (metadata, rebuild, *args)) if metadata else (rebuild, args)
+
+
+def _reduce_shared(tensor):
     if tensor.is_cuda:
         return reduce_cuda_tensor(tensor)
     is_parameter = type(tensor) is _C._Parameter

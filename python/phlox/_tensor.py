@@ -32,9 +32,10 @@ def _like(made, model):
 
 def _memory_copied(tensor, memo):
     """Returns a tensor over a copy of the whole storage. The memo keeps the copied storage: tensors
-    sharing memory have copies sharing memory. Parameters are cloned separately, as in PyTorch."""
+    sharing memory have copies sharing memory. Parameters, and conjugate and negative views, are
+    cloned separately, as in PyTorch."""
     plain = tensor.detach()
-    if isinstance(tensor, _Parameter):
+    if isinstance(tensor, _Parameter) or _C._get_tensor_metadata(tensor):
         return plain.clone()
     storage = tensor.untyped_storage()
     key = "storage", hash(storage), tensor.dtype

@@ -111,6 +111,10 @@ def _rebuild_storage(data, dtype, device):
 
 # ---- functions called by pickles
 
+get_tensor_metadata = _C._get_tensor_metadata
+set_tensor_metadata = _C._set_tensor_metadata
+
+
 def _rebuild_tensor(storage, storage_offset, size, stride):
     dtype = storage.dtype or _C.uint8
     return _C._tensor_of_storage(storage, dtype, storage_offset, size, stride)
@@ -119,12 +123,14 @@ def _rebuild_tensor(storage, storage_offset, size, stride):
 def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks,
                        metadata=None):
     return _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks,
-                              storage.dtype or _C.uint8)
+                              storage.dtype or _C.uint8, metadata)
 
 
 def _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, dtype,
                        metadata=None):
     tensor = _C._tensor_of_storage(storage, dtype, storage_offset, size, stride)
+    if metadata:
+        set_tensor_metadata(tensor, metadata)
     for hook in (backward_hooks or {}).values():
         tensor.register_hook(hook)
     return tensor.requires_grad_() if requires_grad else tensor

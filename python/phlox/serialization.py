@@ -234,6 +234,8 @@ def _reduced_tensor(tensor):
         if tensor.dtype not in _utils.TYPE_OF_DTYPE:  # there is no torch.UInt16Storage
             func = _utils._rebuild_tensor_v3
             args = tensor.untyped_storage(), *args[1:], tensor.dtype
+        if metadata := _utils.get_tensor_metadata(tensor):
+            args = *args, metadata
         if kind is _C.Tensor and not state:
             return func, args
     from phlox._tensor import _rebuild_from_type_v2
@@ -243,7 +245,7 @@ def _reduced_tensor(tensor):
 def _tensor_opcodes(tensor, storages, memo, protocol):
     """Returns the opcodes for a plain tensor in one call: a fast path, equivalent to _reduced_tensor. None
     for other tensors, and until the memo has all required globals."""
-    if tensor.is_meta or storages.more or tensor.__dict__:
+    if tensor.is_meta or storages.more or tensor.__dict__ or _utils.get_tensor_metadata(tensor):
         return None
     storage = tensor.storage()
     if storage.dtype not in _utils.TYPE_OF_DTYPE:

@@ -154,15 +154,22 @@ static bool scales(const px_work *self) {
   return shapes[self->call.op].reduces && self->called.reduce == PX_REDUCE_PREMUL_SUM;
 }
 
+// True if the memory of a tensor differs from its values.
+static bool has_unresolved(px_tensor *const *tensors, int count) {
+  bool any = false;
+  for (int i = 0; i < count; i++) any |= px_tensor_unresolved(tensors[i]) != NULL;
+  return any;
+}
+
 // Returns contiguous memory for the tensors of one side: device memory if the engine queues, host
-// memory otherwise. It is the only tensor itself, or a new buffer if there are several tensors, the
-// tensor must be staged in host memory, or its elements are scaled before the reduction.
+// memory otherwise. It is the only tensor itself, or a new buffer: for several tensors, conjugate
+// and negative views, tensors staged in host memory, or elements scaled before the reduction.
 static px_status contiguous_operand(px_tensor **out, bool *copies, const px_work *self,
                                     px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
   bool stays = self->device.type == PX_CPU || self->queued || posted(self);
-  *copies = count > 1 || !stays || scales(self);
+  *copies = count > 1 || !stays || scales(self) || has_unresolved(tensors, count);
   if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
   if (!stays) return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
   return px_tensor_empty(out, 1, &total, self->called.dtype, self->device);
@@ -173,7 +180,8 @@ static px_status lay_out(px_work *self, const px_collective *c) {
   int64_t one = 1;
   if (self->queued && c->op == PX_BARRIER)
     return px_tensor_empty(&self->out, 1, &one, PX_UINT8, self->device);
-  if (self->queued && shapes[c->op].in_place && !scales(self)) return PX_OK;  // one call a tensor
+  bool copies = scales(self) || has_unresolved(outputs, self->output_count);
+  if (self->queued && shapes[c->op].in_place && !copies) return PX_OK;  // one call a tensor
   PX_TRY(contiguous_operand(&self->out, &self->scatters_out, self, outputs, self->output_count));
   if (shapes[c->op].in_place) {
     self->in = px_retain(self->out);
@@ -360,6 +368,15 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
 
 // ---- copies between tensors and staging buffers
 
+// Stream work fills a staging buffer in host memory later. A conjugate or negative view therefore
+// gets the values from a copy on its device, in stream order.
+static px_status deliver(px_tensor *to, const px_tensor *from) {
+  PX_SCOPED(px_tensor) here = NULL;
+  if (!px_tensor_unresolved(to)) return px_copy_(to, from, true);
+  PX_TRY(px_to(&here, from, PX_DTYPE_NONE, px_tensor_device(to), true, false));
+  return px_copy_(to, here, true);
+}
+
 static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bool out) {
   int64_t at = 0;
   for (int i = 0; i < count; i++) {
@@ -369,7 +386,7 @@ static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bo
     PX_TRY(px_narrow(&part, piece, 0, at, px_tensor_numel(tensors[i])));
     PX_TRY(px_view(&view, part, px_tensor_sizes(tensors[i]), px_tensor_ndim(tensors[i])));
     PX_TRY(px_tensor_detach(&plain, tensors[i]));
-    PX_TRY(out ? px_copy_(plain, view, true) : px_copy_(view, plain, true));
+    PX_TRY(out ? deliver(plain, view) : px_copy_(view, plain, true));
     at += px_tensor_numel(tensors[i]);
   }
   return PX_OK;

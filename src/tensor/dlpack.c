@@ -50,10 +50,12 @@ static px_status export_new(px_dl_managed **out, px_tensor *tensor_take) {
   const px_tensor *tensor = tensor_take;
   PX__USES(tensor);
   size_t dims = (size_t)tensor->ndim;
+  void *data;
+  PX_TRY(px__tensor_memory(&data, tensor));
   PX_TRY(px__alloc((void **)&made, sizeof *made + 2 * dims * sizeof(int64_t)));
   memcpy(made->sizes, tensor->sizes, dims * sizeof(int64_t));
   memcpy(made->sizes + dims, tensor->strides, dims * sizeof(int64_t));
-  made->managed.dl_tensor = (px_dl_tensor){.data = px__tensor_at(tensor),
+  made->managed.dl_tensor = (px_dl_tensor){.data = data,
                                            .device = px_dlpack_device(tensor),
                                            .ndim = tensor->ndim,
                                            .dtype = type_of((px_dtype)tensor->dtype),
@@ -74,9 +76,8 @@ static px_status prepare_export(px_stream **current, px_tensor **kept, const px_
   const px_tensor *tensor = *kept;
   PX__USES(tensor);
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
-  if (tensor->numel)
-    PX_TRY(
-        px__allocation_check_bounds(tensor->storage->allocation, px__access_of(tensor, true).end));
+  PX_CHECK(!px_tensor_unresolved(tensor), PX_RUNTIME, "Can't export tensors with the %s bit set",
+           px_tensor_unresolved(tensor));
   px__allocation_expose(tensor->storage->allocation);
   if (!px_tensor_is_cuda(tensor))
     return px__allocation_wait(tensor->storage->allocation, "dlpack", true);

@@ -20,16 +20,19 @@ _Static_assert((int)PX_MARK_UNRECORDED == PX_TENSOR_UNRECORDED &&
                "marks are flags");
 
 _Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};
+bool px__any_conj_neg;
 
 unsigned px_tensor_marks(const px_tensor *self) { return px__flags(self); }
 
 px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->allocation); }
 
 // Flags beyond these are private to this layer.
-enum { ALL_MARKS = 2 * PX_MARK_FUNCTION_VIEW - 1 };
+enum { ALL_MARKS = (2 * PX_MARK_FUNCTION_VIEW - 1) | PX_MARK_CONJ | PX_MARK_NEG };
 
 void px_tensor_mark(px_tensor *self, unsigned marks, bool on) {
   px__flags_set(self, marks & ALL_MARKS, on);
+  if (on && (marks & PX_TENSOR_CONJ_NEG))
+    __atomic_store_n(&px__any_conj_neg, true, __ATOMIC_RELAXED);
 }
 
 void px_tensor_set_new_marks(unsigned fresh, unsigned view) {

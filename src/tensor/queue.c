@@ -22,8 +22,7 @@ static px_status record_accesses(px_access *accesses, void **addresses, px_tenso
     PX_CHECK(px_device_equal(px_tensor_device(t), device), PX_VALUE,
              "expected tensors on the device of the stream");
     accesses[i] = px__access_of(t, i >= reads);
-    char *data = t->storage->allocation ? t->storage->allocation->data : NULL;
-    addresses[i] = data ? data + accesses[i].begin : NULL;
+    PX_TRY(px__tensor_memory(&addresses[i], t));
   }
   return PX_OK;
 }

@@ -409,17 +409,30 @@ void px_tensor_bump_version(px_tensor *self) {
     bump_in_use(self);
 }
 
-// False if the storage was shrunk below the tensor's end.
-static bool in_bounds(const px_tensor *self) {
-  const px_allocation *allocation = self->storage->allocation;
-  return !allocation->irregular || px__access_of(self, false).end <= allocation->bytes;
+const char *px_tensor_unresolved(const px_tensor *self) {
+  unsigned flags = px__flags(self);
+  return flags & PX_TENSOR_CONJ ? "conjugate" : flags & PX_TENSOR_NEG ? "negative" : NULL;
+}
+
+px_status px__tensor_memory(void **out, const px_tensor *self) {
+  const char *bit = px_tensor_unresolved(self);
+  *out = NULL;
+  PX_TRY(px__check_not_batched(self));
+  PX_CHECK(!bit, PX_RUNTIME,
+           "Can't access the memory of a tensor with the %s bit set. Use resolve_%s() first", bit,
+           px__flags(self) & PX_TENSOR_CONJ ? "conj" : "neg");
+  if (self->numel)
+    PX_TRY(px__allocation_check_bounds(self->storage->allocation, px__access_of(self, true).end));
+  *out = px__tensor_at(self);
+  return PX_OK;
 }
 
 void *px_tensor_data(const px_tensor *self) {
   PX__USES(self);
-  if (px__is_batched(self)) return NULL;
+  void *at;
   px__allocation_expose(self->storage->allocation);
-  return self->numel && in_bounds(self) ? px__tensor_at(self) : NULL;
+  if (px__tensor_memory(&at, self) != PX_OK) px_error_clear();
+  return self->numel ? at : NULL;
 }
 
 px_status px_tensor_host_data(void **out, const px_tensor *self) {
@@ -430,9 +443,7 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__allocation_wait(self->storage->allocation, "data", true));
-  if (self->numel)
-    PX_TRY(px__allocation_check_bounds(self->storage->allocation, px__access_of(self, true).end));
-  *out = px__tensor_at(self);
+  PX_TRY(px__tensor_memory(out, self));
   return PX_OK;
 }
 

@@ -139,6 +139,11 @@ static inline void *px__tensor_at(const px_tensor *t) {
              : NULL;
 }
 
+// Returns the address of the first element for callers outside the library. PX_RUNTIME for a
+// conjugate or negative view, whose memory differs from its values, for batched tensors, and if the
+// storage was shrunk.
+px_status px__tensor_memory(void **out, const px_tensor *self) __attribute__((warn_unused_result));
+
 // Make a tensor over `storage` with unchecked geometry and the flags px__thread_marks.fresh.
 // strides NULL: row-major. px__tensor_over takes ownership of the storage reference, also on
 // failure; px__tensor_new retains the storage.

@@ -61,8 +61,6 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-bool px__any_conj_neg;
-
 px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsigned flags) {
   PX_TRY(px__tensor_view(out, self, self->ndim, self->sizes, self->strides, self->offset));
   (*out)->flags = (uint16_t)((px__flags(*out) & ~PX_TENSOR_CONJ_NEG) | flags);

@@ -3,6 +3,7 @@
 // device, and failures.
 #include "phlox/comm.h"
 #include "phlox/device.h"
+#include "phlox/extend.h"
 #include "phlox/ops/copy.h"
 #include "phlox/phlox.h"
 
@@ -199,13 +200,16 @@ PX_TEST(a_missing_engine_is_named) {
 // ---- communicators
 
 enum { RANKS = 3 };
+static bool negative_views;  // tensors are negative views
 static px_tensor *tensor_of(px_device device, int n, const float *values) {
   px_tensor *host, *out;
   int64_t size = n;
   OK(px_tensor_empty(&host, 1, &size, PX_FLOAT32, (px_device){PX_CPU, -1}));
-  if (values) memcpy(px_tensor_data(host), values, (size_t)n * sizeof *values);
+  for (int i = 0; values && i < n; i++)
+    ((float *)px_tensor_data(host))[i] = negative_views ? -values[i] : values[i];
   OK(px_to(&out, host, PX_DTYPE_NONE, device, false, true));
   px_release(host);
+  px_tensor_mark(out, PX_MARK_NEG, negative_views);
   return out;
 }
 
@@ -366,6 +370,17 @@ PX_TEST(collectives_reduce_on_the_cpu) { run_ranks(RANKS, ON_CPU, each_collectiv
 PX_TEST(collectives_reduce_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, each_collective); }
 PX_TEST(collectives_exchange_on_the_cpu) { run_ranks(RANKS, ON_CPU, each_exchange); }
 PX_TEST(collectives_exchange_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, each_exchange); }
+PX_TEST(collectives_read_and_write_the_values_of_negative_views) {
+  void (*const all[])(px_comm *, px_device) = {each_collective, each_exchange, uneven_exchange,
+                                               ring, reduce_two_tensors};
+  negative_views = true;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    run_ranks(RANKS, ON_CPU, all[i]);
+    run_ranks(RANKS, ON_SIM, all[i]);
+  }
+  run_ranks(RANKS, ON_CPU, receive_from_any);
+  negative_views = false;
+}
 PX_TEST(splits_may_be_uneven) { run_ranks(RANKS, ON_CPU, uneven_exchange); }
 PX_TEST(splits_may_be_uneven_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, uneven_exchange); }
 PX_TEST(a_ring_of_sends_does_not_block) { run_ranks(RANKS, ON_CPU, ring); }

@@ -8,6 +8,7 @@
 
 #include "nccl/stub.h"
 #include "phlox/comm.h"
+#include "phlox/extend.h"
 #include "phlox/graph.h"
 #include "phlox/phlox.h"
 
@@ -216,6 +217,21 @@ PX_TEST(several_tensors_are_reduced_inplace_in_one_group) {
   CHECK(stub->calls[2].out == px_tensor_data(two[1]));
   px_release(two[0]);
   px_release(two[1]);
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(a_negative_view_is_reduced_in_a_buffer_and_written_back) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = NULL;
+  OK(px_ones(&x, (int64_t[]){3}, 1, PX_FLOAT32, px_cuda(0), false, false));
+  px_tensor_mark(x, PX_MARK_NEG, true);
+  uint64_t version = px_tensor_version(x);
+  run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  const nccl_stub_call *call = &stub->calls[stub->count - 2];
+  CHECK_TEXT(call->name, "ncclAllReduce");
+  CHECK(call->in == call->out && call->in != px_storage_data(px_tensor_storage(x)));
+  CHECK(px_tensor_version(x) > version);
   px_release(comm);
   clean();
 }

@@ -3,6 +3,7 @@
 // memory.
 #include <semaphore.h>
 
+#include "phlox/extend.h"
 #include "phlox/phlox.h"
 
 #include "test.h"
@@ -69,6 +70,17 @@ PX_TEST(external_work_returns_its_status_and_requires_one_device) {
         "on the device of the stream");
   CHECK(!s.native);
   FAILS(px_stream_queue(stream, "theirs", same, 2, 1, note, &s), PX_NOMEM, "the library said no");
+  sem_post(&gate);
+  OK(px_stream_synchronize(stream));
+}
+
+PX_TEST(external_work_on_a_negative_view_is_refused) {
+  PX_SCOPED(px_stream) stream = blocked_stream();
+  PX_SCOPED(px_tensor) x = tensor_on(0);
+  seen s = {0};
+  px_tensor_mark(x, PX_MARK_NEG, true);
+  FAILS(px_stream_queue(stream, "theirs", &x, 1, 0, note, &s), PX_RUNTIME, "the negative bit set");
+  CHECK(!s.native);
   sem_post(&gate);
   OK(px_stream_synchronize(stream));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors: external sizes, geometry, views and their bounds, copies, versions, failed allocations.
 #include "device_test.h"
+#include "phlox/dlpack.h"
+#include "phlox/extend.h"
 #include "tensor/tensor_impl.h"
 
 #define SIZES(...) \
@@ -301,6 +303,25 @@ PX_TEST(missing_memory_is_an_error) {
   px_release(t);
   px_setting_set((px_setting)-1, 7);
   CHECK_EQ(px_setting_get((px_setting)99), 0);
+}
+
+// ---- addresses
+
+PX_TEST(addresses_of_conjugate_and_negative_views_are_refused) {
+  static const char *const bits[] = {"conjugate", "negative"};
+  for (int i = 0; i < 2; i++) {
+    void *at;
+    px_dl_managed *managed;
+    PX_SCOPED(px_tensor) t = NULL;
+    OK(px_tensor_from_data(&t, (float[]){1, 2, 3, 4}, SIZES(2), PX_COMPLEX64, px_cpu()));
+    CHECK(px_tensor_data(t) && !px_tensor_unresolved(t));
+    px_tensor_mark(t, i ? PX_MARK_NEG : PX_MARK_CONJ, true);
+    CHECK(!strcmp(px_tensor_unresolved(t), bits[i]));
+    CHECK(!px_tensor_data(t));
+    FAILS(px_tensor_host_data(&at, t), PX_RUNTIME, bits[i]);
+    CHECK(!at);
+    FAILS(px_dlpack_export(&managed, t, NULL), PX_RUNTIME, bits[i]);
+  }
 }
 
 // ---- storages that release their memory

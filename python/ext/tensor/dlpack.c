@@ -65,6 +65,9 @@ EXT_METHOD(
   px_tensor *tensor = ext_tensor(self);
   if (px_tensor_requires_grad(tensor))
     EXT_FAIL(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
+  if (px_tensor_unresolved(tensor))
+    EXT_FAIL(PyExc_BufferError, "Can't export tensors with the %s bit set",
+             px_tensor_unresolved(tensor));
   if (px_tensor_device(tensor).type == PX_META)
     EXT_FAIL(PyExc_BufferError, "Cannot pack tensors on meta");
   if (check_device(tensor, dl_device) < 0) return NULL;

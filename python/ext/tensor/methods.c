@@ -2,6 +2,7 @@
 // Methods of Tensor that are not ops: geometry, values as Python objects, gradients. Copies,
 // pickling and others are in phlox/_tensor.py.
 #include "bind/ext.h"
+#include "phlox/extend.h"
 
 #include <string.h>
 
@@ -54,7 +55,15 @@ EXT_RETURNS(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self)))
             "Returns the size of an element in bytes.");
 EXT_RETURNS(tensor, storage_offset, "int", px_tensor_offset(T(self)),
             "Returns the offset in the underlying storage, in elements.");
-EXT_RETURNS(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
+// Also the address of a conjugate or negative view: programs compare addresses.
+static void *address_of(const px_tensor *t) {
+  if (!px_tensor_numel(t)) return NULL;
+  if (!px_tensor_unresolved(t)) return px_tensor_data(t);
+  char *start = px_storage_data(px_tensor_storage(t));
+  size_t size = px_dtype_size(px_tensor_dtype(t));
+  return start ? start + (size_t)px_tensor_offset(t) * size : NULL;
+}
+EXT_RETURNS(tensor, data_ptr, "int", address_of(T(self)),
             "Returns the address of the first element; 0 for an empty tensor. The memory then "
             "counts as used "
             "by all\nstreams: it is reused only after the work queued on them when it is freed.");
@@ -344,6 +353,47 @@ EXT_FUNCTION(torch, _rebuild_tensor,
   if (PyType_IsSubtype((PyTypeObject *)type, ext_ParameterType))
     px_tensor_set_parameter(made, true);
   return ext_wrap_as((PyTypeObject *)type, PX_MOVE(made));
+}
+
+// The marks of conjugate and negative views, by their names in files.
+enum { VIEW_MARKS = 2 };
+static const struct {
+  const char *name;
+  unsigned mark;
+} view_marks[VIEW_MARKS] = {{"neg", PX_MARK_NEG}, {"conj", PX_MARK_CONJ}};
+
+EXT_FUNCTION(torch, _get_tensor_metadata, "(tensor: Tensor) -> dict[str, bool]",
+             "Returns the marks of a conjugate or negative view, as files store them.") {
+  EXT_ARGS(px_tensor *, tensor);
+  EXT_OWNED *marks = PyDict_New();
+  for (int i = 0; marks && i < VIEW_MARKS; i++)
+    if ((px_tensor_marks(tensor) & view_marks[i].mark) &&
+        PyDict_SetItemString(marks, view_marks[i].name, Py_True) < 0)
+      return NULL;
+  return ext_moved(&marks);
+}
+
+static bool takes_mark(px_dtype dtype, unsigned mark) {
+  return mark == PX_MARK_CONJ ? px_dtype_is_complex(dtype) : dtype != PX_BOOL;
+}
+
+EXT_FUNCTION(torch, _set_tensor_metadata, "(tensor: Tensor, metadata: dict[str, bool]) -> None",
+             "Marks a tensor whose memory has the conjugates or negatives of its values.") {
+  px_tensor *tensor;
+  PyObject *metadata;
+  EXT_BIND(tensor, metadata);
+  if (!PyDict_Check(metadata))
+    EXT_FAIL(PyExc_TypeError, "metadata must be a dict, not %s", ext_type_name(metadata));
+  for (int i = 0; i < VIEW_MARKS; i++) {
+    PyObject *value = PyDict_GetItemString(metadata, view_marks[i].name);
+    int on = value ? PyObject_IsTrue(value) : 0;
+    if (on < 0) return NULL;
+    if (on && !takes_mark(px_tensor_dtype(tensor), view_marks[i].mark))
+      EXT_FAIL(PyExc_RuntimeError, "a tensor of %s cannot have the bit '%s'",
+               px_dtype_name(px_tensor_dtype(tensor)), view_marks[i].name);
+    if (value) px_tensor_mark(tensor, view_marks[i].mark, on);
+  }
+  Py_RETURN_NONE;
 }
 
 // ---- printing

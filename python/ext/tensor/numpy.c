@@ -3,7 +3,7 @@
 // imported by the first call that creates an array. Each side keeps the other alive: a tensor its
 // source array, an array a holder with a reference to the tensor.
 #include "bind/ext.h"
-#include "phlox/extend.h"
+#include "phlox/ops/view.h"
 
 #include <string.h>
 
@@ -193,6 +193,10 @@ EXT_GETTER(tensor_base, __cuda_array_interface__, "dict", NULL) {
              "Can't get __cuda_array_interface__ on Variable that requires "
              "grad. If gradients aren't required, use var.detach() to get "
              "Variable that doesn't require grad.");
+  if (px_tensor_unresolved(t))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't get __cuda_array_interface__ on Tensor that has %s bit set.",
+             px_tensor_unresolved(t));
   return interface_of(t, px_tensor_numel(t) ? px_tensor_data(t) : NULL, 2);
 }
 
@@ -223,14 +227,12 @@ static PyObject *to_numpy(px_tensor *t) {
     EXT_FAIL(PyExc_RuntimeError,
              "Can't call numpy() on Tensor that requires grad. Use "
              "tensor.detach().numpy() instead.");
-  unsigned marks = px_tensor_marks(t);
-  if (marks & (PX_MARK_CONJ | PX_MARK_NEG)) {
-    bool conj = marks & PX_MARK_CONJ;
+  const char *bit = px_tensor_unresolved(t);
+  if (bit)
     EXT_FAIL(PyExc_RuntimeError,
              "Can't call numpy() on Tensor that has %s bit set. Use tensor.resolve_%s().numpy() "
              "instead.",
-             conj ? "conjugate" : "negative", conj ? "conj" : "neg");
-  }
+             bit, *bit == 'c' ? "conj" : "neg");
   if (!px_dtype_about(px_tensor_dtype(t))->numpy)
     EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType %s", px_dtype_class(px_tensor_dtype(t)));
   void *data = no_data;
@@ -245,17 +247,25 @@ static PyObject *to_numpy(px_tensor *t) {
   return ext_call_from("numpy", "asarray", "(O)", owner);
 }
 
+static px_status detach_resolved(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) detached = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_TRY(px_tensor_detach(&detached, t));
+  PX_TRY(px_resolve_conj(&half, detached));
+  return px_resolve_neg(out, half);
+}
+
 EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",
            "Returns the tensor as a NumPy ndarray sharing its memory.\n\n"
            "Args:\n"
-           "    force (bool): copies a tensor from a device, and detaches one that requires "
-           "gradient\n\n"
+           "    force (bool): copies a tensor from a device, detaches one that requires gradient, "
+           "and resolves\n        conjugate and negative views\n\n"
            "Raises TypeError for bfloat16, which NumPy lacks.") {
   EXT_ARGS(bool, force);
   if (!force) return to_numpy(ext_tensor(self));
-  px_tensor *detached = NULL;
-  EXT_TRY(px_tensor_detach(&detached, ext_tensor(self)));
-  EXT_OWNED *object = ext_wrap_as(ext_TensorType, detached);
+  px_tensor *plain = NULL;
+  EXT_WAIT(detach_resolved(&plain, ext_tensor(self)));
+  EXT_OWNED *object = ext_wrap_as(ext_TensorType, plain);
   EXT_OWNED *host = object ? ext_convert(object, px_cpu(), PX_DTYPE_NONE, false, false) : NULL;
   return host ? to_numpy(ext_tensor(host)) : NULL;
 }

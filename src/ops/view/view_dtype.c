@@ -58,6 +58,12 @@ PX_RUN(view_dtype) {
   const px_tensor *self = args->self;
   px_dtype from = (px_dtype)self->dtype, to = args->dtype;
   PX_CHECK(to != PX_DTYPE_NONE, PX_TYPE, "view(): argument 'dtype' must be torch.dtype");
+  PX_CHECK(!(px__flags(self) & PX_TENSOR_CONJ), PX_RUNTIME,
+           "torch.Tensor.view is not supported for conjugate view tensors when converting to a "
+           "different dtype.");
+  PX_CHECK(!(px__flags(self) & PX_TENSOR_NEG), PX_RUNTIME,
+           "torch.Tensor.view is not supported for tensors with negative bit set when converting "
+           "to a different dtype.");
   geometry g = geometry_of(self);
   int64_t a = (int64_t)px_dtype_size(from), b = (int64_t)px_dtype_size(to);
   char operation[128];
