@@ -121,16 +121,26 @@ typedef struct run {
   px_tensor *grad;
 } run;
 
+// Returns the elements of a gradient as a vector. Complex elements have two parts.
+static px_status flatten(px_tensor **out, px_tensor *grad) {
+  static const int64_t flat = -1;
+  if (!px_dtype_is_complex(px_tensor_dtype(grad))) return px_reshape(out, grad, &flat, 1);
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) pairs = NULL;
+  PX_TRY(px__resolved(&plain, grad));
+  PX_TRY(px_view_as_real(&pairs, plain));
+  return px_reshape(out, pairs, &flat, 1);
+}
+
 // Concatenates all gradients, with zeros for missing ones.
 static px_status gather(px_tensor **out, const run *r, px_tensor **parts) {
-  static const int64_t flat = -1;
   for (int64_t i = 0; i < r->count; i++) {
     PX_SCOPED(px_tensor) grad = NULL;
     PX_TRY(px_tensor_get_grad(&grad, r->parameters[i]));
     if (!grad)
       PX_TRY(px_zeros_like(&grad, r->parameters[i], PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
                            NULL));
-    PX_TRY(px_reshape(&parts[i], grad, &flat, 1));
+    PX_TRY(flatten(&parts[i], grad));
   }
   PX_TRY(px_cat(out, parts, r->count, 0));
   return r->o->maximize ? px_neg_(*out) : PX_OK;
@@ -156,18 +166,31 @@ static px_status evaluate(run *r) {
   return PX_OK;
 }
 
+// Adds t times a part of the direction, starting at *at, to a parameter.
+static px_status move_one(px_tensor *p, double t, const px_tensor *way, int64_t *at) {
+  static const int64_t pair[] = {-1, 2};
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) numbers = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  bool complex = px_dtype_is_complex(px_tensor_dtype(p));
+  int64_t size = px_tensor_numel(p) * (complex ? 2 : 1);
+  PX_TRY(px_narrow(&part, way, 0, *at, size));
+  *at += size;
+  if (complex) {
+    PX_SCOPED(px_tensor) aligned = NULL;
+    PX_SCOPED(px_tensor) pairs = NULL;
+    PX_TRY(px_clone(&aligned, part, NULL));
+    PX_TRY(px_reshape(&pairs, aligned, pair, 2));
+    PX_TRY(px_view_as_complex(&numbers, pairs));
+  }
+  PX_TRY(px_reshape(&shaped, complex ? numbers : part, px_tensor_sizes(p), px_tensor_ndim(p)));
+  return px_add_(p, shaped, px_float(t));
+}
+
 // Moves the parameters by t times a direction.
 static px_status move(const run *r, double t, const px_tensor *way) {
   int64_t at = 0;
-  for (int64_t i = 0; i < r->count; i++) {
-    px_tensor *p = r->parameters[i];
-    PX_SCOPED(px_tensor) part = NULL;
-    PX_SCOPED(px_tensor) shaped = NULL;
-    PX_TRY(px_narrow(&part, way, 0, at, px_tensor_numel(p)));
-    PX_TRY(px_reshape(&shaped, part, px_tensor_sizes(p), px_tensor_ndim(p)));
-    PX_TRY(px_add_(p, shaped, px_float(t)));
-    at += px_tensor_numel(p);
-  }
+  for (int64_t i = 0; i < r->count; i++) PX_TRY(move_one(r->parameters[i], t, way, &at));
   return PX_OK;
 }
 

@@ -91,8 +91,8 @@ static bool fits(const px__step_batch *batch, const px__stepping *one) {
 
 px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor *grad_take,
                              px_tensor **state) {
-  px__stepping one = px__stepping_of(parameter, grad_take, state);
-  px_status status = PX_OK;
+  px__stepping one;
+  px_status status = px__stepping_of(&one, batch->kind, parameter, grad_take, state);
   for (int k = 0; k < batch->kind->state_count && status == PX_OK; k++)
     status = take_state(batch, &one, k);
   if (status == PX_OK && batch->count && !fits(batch, &one)) status = px__step_batch_end(batch);
@@ -136,7 +136,11 @@ static px_status update(px__step_batch *batch, px_tensor *numbers) {
   for (int i = 0; i < batch->count; i++) fill_in(args + i * op->param_count, batch, i, numbers);
   px_status status = px_op_call_batch(op, PX_CALL_NEW, batch->count, args, results, &done);
   for (int i = 0; i < done * op->result_count; i++) px_release(results[i]);
-  for (int i = 0; i < done; i++) px__stepping_end(&batch->members[i], true);
+  for (int i = 0; i < done; i++) {
+    px_status written = px__stepping_write(&batch->members[i]);
+    if (status == PX_OK) status = written;
+    px__stepping_end(&batch->members[i], true);
+  }
   return status;
 }
 

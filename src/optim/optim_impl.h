@@ -52,14 +52,23 @@ extern const int px__optimizer_kind_count;
 // ---- steps
 
 // stepping.c. A parameter during a step. States created by the step belong to it until it succeeds.
+// A complex parameter, its gradient and its states are replaced by views of their parts.
+typedef struct px__parts px__parts;
 typedef struct px__stepping {
-  px_tensor *parameter, *grad;                                         // grad: owned
-  px_tensor **state;                                                   // the owner's slots; atomic
-  px_tensor *found[PX_OPTIMIZER_STATES], *begun[PX_OPTIMIZER_STATES];  // begun: owned
+  px_tensor *parameter, *grad;            // grad: owned
+  px_tensor **state;                      // the owner's slots; atomic
+  px_tensor *found[PX_OPTIMIZER_STATES];  // existing states, and views of created complex ones
+  px_tensor *begun[PX_OPTIMIZER_STATES];  // created states; owned
+  px__parts *parts;                       // NULL for a real parameter
   bool kept[PX_OPTIMIZER_STATES];
   double first;  // 1: a tensor state is created
 } px__stepping;
-px__stepping px__stepping_of(px_tensor *parameter, px_tensor *grad_take, px_tensor **state);
+// Returns t, or a copy if t is a conjugate or negative view.
+px_status px__resolved(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
+// Requires px__stepping_end, also after a failure.
+px_status px__stepping_of(px__stepping *out, const px_optimizer_kind *kind, px_tensor *parameter,
+                          px_tensor *grad_take, px_tensor **state)
+    __attribute__((warn_unused_result));
 // The k-th state, existing or created.
 static inline px_tensor *px__stepping_state(const px__stepping *s, int k) {
   return s->found[k] ? s->found[k] : s->begun[k];
@@ -67,6 +76,8 @@ static inline px_tensor *px__stepping_state(const px__stepping *s, int k) {
 // Creates a state as a tensor like the parameter.
 px_status px__stepping_begin(px__stepping *s, int k, double value)
     __attribute__((warn_unused_result));
+// Writes the changed copies of conjugate and negative views back, after the step.
+px_status px__stepping_write(const px__stepping *s) __attribute__((warn_unused_result));
 // Commits the created states, or releases them. Releases the gradient.
 void px__stepping_end(px__stepping *s, bool done);
 

@@ -182,8 +182,7 @@ static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
   return PX_OK;
 }
 
-// The only failure possible here is writing a scalar that the user has replaced by a tensor of
-// another kind.
+// Fails only for a scalar that the user has replaced by a tensor of another kind.
 static px_status write_scalars(const step *s, const member *m) {
   for (int k = 0; s->counts && k < s->kind->state_count; k++) {
     if (!m->stepping.kept[k] || !s->kind->states[k].scalar) continue;
@@ -202,6 +201,7 @@ static px_status finish(step *s, int done) {
   for (int i = 0; i < s->count; i++) {
     member *m = &s->members[i];
     if (i < done && status == PX_OK) status = write_scalars(s, m);
+    if (i < done && status == PX_OK) status = px__stepping_write(&m->stepping);
     px__stepping_end(&m->stepping, i < done);
   }
   s->count = 0;
@@ -237,9 +237,9 @@ static px_status step_by_host(step *s, const px_step_options *manner, px_tensor 
   PX_TRY(read_manner(s, manner));
   if (s->skipped) return PX_OK;
   member *m = &s->members[s->count];
-  m->stepping = px__stepping_of(parameter, PX_MOVE(grad), state);
   px_value *args = s->args + s->count * s->op->param_count;
-  px_status status = fill_in(s, m, args, px_tensor_device(parameter));
+  px_status status = px__stepping_of(&m->stepping, s->kind, parameter, PX_MOVE(grad), state);
+  if (status == PX_OK) status = fill_in(s, m, args, px_tensor_device(parameter));
   if (status != PX_OK) return px__stepping_end(&m->stepping, false), status;
   return ++s->count < MAX_BATCH ? PX_OK : take_steps(s);
 }

@@ -666,6 +666,47 @@ PX_TEST(all_kinds_take_options_by_name) {
   FAILS(px_optimizer_make(&none, "LBFGS", &value, &p, 1), PX_UNIMPLEMENTED, "LBFGS");
 }
 
+// Sets the same gradient for a complex parameter and for its parts.
+static void give_both_grads(px_tensor *whole, px_tensor *parts, int k) {
+  float values[6];
+  for (int i = 0; i < 6; i++) values[i] = (float)((i * 7 + k * 5) % 6) - 2.5f;
+  PX_SCOPED(px_tensor) grad = NULL;
+  OK(px_tensor_from_data(&grad, values, 1, px_tensor_sizes(whole), PX_COMPLEX64, px_cpu()));
+  OK(px_tensor_set_grad(whole, grad));
+  give_grad(parts, values);
+}
+
+// Also for each failing allocation: a failed step changes nothing.
+PX_TEST(complex_parameters_step_as_their_parts) {
+  static const float start[] = {1, -2, 3, 0.5f, -0.25f, 4};
+  for (int i = 0; px_optimizer_kind_at(i); i++) {
+    const char *name = px_optimizer_kind_name(px_optimizer_kind_at(i));
+    PX_SCOPED(px_tensor) whole = NULL;
+    PX_SCOPED(px_tensor) parts = leaf(start, 6);
+    OK(px_tensor_from_data(&whole, start, 1, (int64_t[]){3}, PX_COMPLEX64, px_cpu()));
+    OK(px_tensor_set_requires_grad(whole, true));
+    PX_SCOPED(px_optimizer) one = optimizer(name, whole);
+    PX_SCOPED(px_optimizer) other = optimizer(name, parts);
+    for (int k = 0; k < 3; k++) {
+      float before[6], after[6], wanted[6];
+      bool failed = true;
+      give_both_grads(whole, parts, k);
+      OK(px_tensor_read(whole, before, sizeof before));
+      for (int64_t n = 1; failed; n++) {
+        OK(px_fault_arm("alloc", n, false));
+        failed = px_optimizer_step(one) != PX_OK;
+        px_fault_disarm_all();
+        px_error_clear();
+        OK(px_tensor_read(whole, after, sizeof after));
+        CHECK_EQ(failed, !memcmp(before, after, sizeof before));
+      }
+      OK(px_optimizer_step(other));
+      fetch(parts, wanted);
+      CHECK(!memcmp(after, wanted, sizeof wanted));
+    }
+  }
+}
+
 // Each kind with one failing kernel: no parameter has changed and no state was created.
 PX_TEST(a_failed_step_keeps_parameter_and_state) {
   for (int i = 0; px_optimizer_kind_at(i); i++) {

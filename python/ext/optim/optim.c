@@ -385,6 +385,20 @@ static px_status make_step(work *w, const double *options, const px_step_options
   return px_optimizer_kind_step(w->kind->kind, options, manner, w->tensors, w->states, w->count);
 }
 
+// PyTorch's fused kernels take real parameters only.
+static int check_fused(const work *w) {
+  for (Py_ssize_t i = 0; i < w->count; i++) {
+    px_dtype dtype = px_tensor_dtype(w->tensors[i]);
+    if (!px_dtype_is_complex(dtype)) continue;
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "`fused=True` requires all the params to be floating point Tensors of supported "
+                 "devices: ['mps', 'cuda', 'xpu', 'hpu', 'cpu', 'mtia', 'privateuseone'] but "
+                 "torch.%s and %s",
+                 px_dtype_name(dtype), px_device_type_name(px_tensor_device(w->tensors[i]).type));
+  }
+  return 0;
+}
+
 static int step_params(const keys *kind, const double *options, const px_step_options *manner,
                        const scaling *scaler, PyObject *params, PyObject *state) {
   work w;
@@ -396,6 +410,7 @@ static int step_params(const keys *kind, const double *options, const px_step_op
     EXT_OWNED *parameter = Py_NewRef(PySequence_Fast_GET_ITEM(params, i));
     failed = add_parameter(&w, parameter, state);
   }
+  if (!failed && manner->on_device) failed = check_fused(&w);
   px_status status = PX_OK;
   if (!failed) status = EXT_NOGIL(make_step(&w, options, manner, scaler));
   if (!failed) failed = store_states(&w, state);

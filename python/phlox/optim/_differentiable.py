@@ -40,6 +40,12 @@ def number(value):
     return value.item() if tensor and not value.requires_grad else value
 
 
+def _parts(value):
+    """Views a complex tensor as pairs of real numbers: the formulas are of real numbers."""
+    complex = isinstance(value, torch.Tensor) and value.is_complex()
+    return torch.view_as_real(value.resolve_conj().resolve_neg()) if complex else value
+
+
 def _as_tensor(value, device):
     """Converts a number to a tensor, the type stored in the state."""
     tensor = isinstance(value, torch.Tensor)
@@ -53,11 +59,15 @@ def step(kind, group, states):
     for parameter in group["params"]:
         if parameter.grad is not None:
             device = parameter.device if group.get("capturable") else None
-            state = {name: value for name, value in states.get(parameter, {}).items()
+            state = {name: _parts(value) for name, value in states.get(parameter, {}).items()
                      if value is not None}
             # Copies: the formula may save its inputs for backward, and both are modified in place
             # later.
-            new, state = formula(group, state, parameter.clone(), parameter.grad.clone())
-            parameter.copy_(new)
+            new, state = formula(group, state, _parts(parameter.clone()),
+                                 _parts(parameter.grad.clone()))
+            whole = torch.view_as_complex if parameter.is_complex() else lambda value: value
+            parameter.copy_(whole(new))
             for name, value in state.items():
+                if isinstance(value, torch.Tensor) and value.dim():
+                    value = whole(value)
                 states.setdefault(parameter, {})[name] = _as_tensor(value, device)

@@ -26,6 +26,9 @@ class _Loop(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
+                    if parameter.is_complex():
+                        raise RuntimeError(f"{type(self).__name__} does not support complex "
+                                           "parameters")
                     grad = -parameter.grad if group.get("maximize") else parameter.grad
                     self._update(parameter, grad, self.state[parameter], group, float(group["lr"]))
         return loss
@@ -95,6 +98,14 @@ class Muon(_Loop):
 
 class SparseAdam(_Loop):
     """Raises for dense gradients. Phlox has no sparse ones."""
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+        found = [[g, i] for g, group in enumerate(self.param_groups)
+                 for i, parameter in enumerate(group["params"]) if parameter.is_complex()]
+        if found:
+            raise ValueError(f"Complex params at indices {found}: SparseAdam does not support "
+                             "complex parameters")
 
     def _update(self, parameter, grad, state, group, lr):
         raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam "

@@ -338,9 +338,11 @@ class KindOptimizer(Optimizer):
         for group in self.param_groups if self._kind == "Adagrad" else ():
             for parameter in group["params"]:
                 home = parameter.device if group["fused"] else "cpu"
+                value = group["initial_accumulator_value"]
+                value = complex(value, value) if parameter.is_complex() else value
                 self.state[parameter] = {
                     "step": torch.zeros((), dtype=torch.float32, device=home),
-                    "sum": torch.full_like(parameter, group["initial_accumulator_value"])}
+                    "sum": torch.full_like(parameter, value)}
 
     def __setstate__(self, state):
         super().__setstate__(state)
