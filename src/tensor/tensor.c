@@ -449,8 +449,10 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
 
 px_status px__tensor_read(const int64_t **out, const px_tensor *t) {
   px_access access = px__access_of(t, false);
+  void *at;
   if (t->numel) PX_TRY(px__allocation_host_access("read", &access));
-  *out = px__tensor_at(t);
+  PX_TRY(px__tensor_memory(&at, t));
+  *out = at;
   return PX_OK;
 }
 

@@ -308,3 +308,17 @@ class Files(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "cannot have the bit"): torch._utils.set_tensor_metadata(torch.ones(2, dtype=dtype), marks)
         for marks in (3, [], "conj"):
             with self.assertRaises(TypeError): torch._utils.set_tensor_metadata(torch.ones(2), marks)
+
+    def test_files_with_other_marks_are_refused(self):
+        marks_of = torch._utils.get_tensor_metadata
+        for marks, error in (({"conj": True}, RuntimeError), (5, pickle.UnpicklingError), ("conj", pickle.UnpicklingError)):
+            torch._utils.get_tensor_metadata = lambda t: marks
+            try: data = saved(torch.ones(3))
+            finally: torch._utils.get_tensor_metadata = marks_of
+            with self.assertRaises(error): loaded(data)
+
+    def test_private_names_of_views(self):
+        z = torch.tensor(VALUES)
+        self.assertEqual((torch._neg_view(z).is_neg(), z._neg_view().tolist()), (True, (-z).tolist()))
+        self.assertEqual((torch._conj(z).is_conj(), torch._conj_physical(z).is_conj()), (True, False))
+        self.assertFalse(torch._neg_view(torch._neg_view(z)).is_neg())
