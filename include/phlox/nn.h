@@ -304,6 +304,8 @@ PX_CALL px_module_to(px_module *self, px_dtype dtype, px_device device, bool non
 // does.
 PX_CALL px_module_to_format(px_module *self, px_dtype dtype, px_device device, bool non_blocking,
                             px_memory_format format);
+// Casts floating-point parameters, buffers and their gradients; complex tensors keep their dtype.
+PX_CALL px_module_cast(px_module *self, px_dtype dtype);
 // Returns the parameters and persistent buffers by name, as tensors without history.
 PX_CALL px_module_state_dict(px_dict **out, px_module *self, const char *prefix);
 // Copies the values of a state dict into the tensors of the same names. With `strict`, fails with

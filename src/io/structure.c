@@ -365,7 +365,8 @@ static px_status read_tensor(px_tree **out, reading *r) {
   if (!home || px_device_parse(&device, home) != PX_OK)
     FAIL_STRUCTURE(r, "has a tensor without a device");
   if (mark && strcmp(mark, "frozen")) {
-    if (!px_dtype_is_float(px_tensor_dtype(t)))
+    px_dtype dtype = px_tensor_dtype(t);
+    if (!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype))
       FAIL_STRUCTURE(r, "has an integer that requires grad");
     PX_TRY(px_tensor_set_requires_grad(t, true));
   }

@@ -454,6 +454,18 @@ PX_TEST(a_dtype_conversion_skips_integers) {
         "dtype=torch.int32");
 }
 
+PX_TEST(a_cast_of_floats_skips_complex_parameters) {
+  PX_SCOPED(px_module) m = of_kind("BatchNorm1d", PX_I(2));
+  OK(px_module_to(m, PX_COMPLEX64, PX_DEVICE_NONE, false));
+  OK(px_module_cast(m, PX_FLOAT64));
+  CHECK_EQ(px_tensor_dtype(entry(m, "weight")), PX_COMPLEX64);
+  OK(px_module_to(m, PX_FLOAT32, PX_DEVICE_NONE, false));
+  OK(px_module_cast(m, PX_FLOAT64));
+  CHECK_EQ(px_tensor_dtype(entry(m, "weight")), PX_FLOAT64);
+  CHECK_EQ(px_tensor_dtype(entry(m, "num_batches_tracked")), PX_INT64);
+  FAILS(px_module_cast(m, PX_COMPLEX64), PX_TYPE, "floating point dtype, got torch.complex64");
+}
+
 PX_TEST(a_moved_module_can_be_trained_further) {
   simulate(1);
   for (int step = 0; step < 2; step++) {

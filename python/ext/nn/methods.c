@@ -448,12 +448,13 @@ typedef struct destination {
   PyObject *format;  // a torch.memory_format, or NULL
 } destination;
 
-// Moves by calling the modules' _apply.
-static PyObject *move_by_apply(PyObject *self, const destination *to) {
+// Moves by calling the modules' _apply. casts: complex tensors keep their dtype.
+static PyObject *move_by_apply(PyObject *self, const destination *to, bool casts) {
   bool stays = px_device_equal(to->device, PX_DEVICE_NONE);
-  EXT_OWNED *words = Py_BuildValue(
-      "NNOO", ext_dtype(to->dtype), stays ? Py_NewRef(Py_None) : ext_device(to->device),
-      to->non_blocking > 0 ? Py_True : Py_False, to->format ? to->format : Py_None);
+  EXT_OWNED *words = Py_BuildValue("NNOOO", ext_dtype(to->dtype),
+                                   stays ? Py_NewRef(Py_None) : ext_device(to->device),
+                                   to->non_blocking > 0 ? Py_True : Py_False,
+                                   to->format ? to->format : Py_None, casts ? Py_True : Py_False);
   return words ? ext_module_python("move", self, words) : NULL;
 }
 
@@ -464,7 +465,7 @@ static PyObject *move_all(PyObject *self, const destination *to) {
   if (to->format && ext_to_format(to->format, &named) < 0) return NULL;
   if (to->format) EXT_TRY(px_memory_format_parse(&format, named.name));
   int applies = ext_module_any_custom(self, EXT_CUSTOM_APPLY);
-  if (applies) return applies < 0 ? NULL : move_by_apply(self, to);
+  if (applies) return applies < 0 ? NULL : move_by_apply(self, to, false);
   EXT_WAIT(
       px_module_to_format(ext_module(self), to->dtype, to->device, to->non_blocking > 0, format));
   return Py_NewRef(self);
@@ -554,8 +555,16 @@ EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | Non
 
 EXT_RETURNS(module, cpu, "Self", move(self, PX_DTYPE_NONE, px_cpu(), false),
             "Moves all parameters and buffers to the CPU.");
+static PyObject *cast(PyObject *self, px_dtype dtype) {
+  READY(self);
+  int applies = ext_module_any_custom(self, EXT_CUSTOM_APPLY);
+  destination to = {dtype, PX_DEVICE_NONE, 0, NULL};
+  if (applies) return applies < 0 ? NULL : move_by_apply(self, &to, true);
+  EXT_WAIT(px_module_cast(ext_module(self), dtype));
+  return Py_NewRef(self);
+}
 #define CONVERSION(name, dtype) \
-  EXT_RETURNS(module, name, "Self", move(self, dtype, PX_DEVICE_NONE, false), \
+  EXT_RETURNS(module, name, "Self", cast(self, dtype), \
               "Casts all floating point parameters and buffers to " #name ".")
 CONVERSION(float, PX_FLOAT32);
 CONVERSION(double, PX_FLOAT64);

@@ -477,13 +477,17 @@ def apply_own(module: Any, fn_and_recurse: tuple) -> Any:
 
 
 def move(module: Any, to: tuple) -> Any:
-    """Implements Module.to by _apply. dtype, device and memory format may be None."""
-    dtype, device, non_blocking, form = to
+    """Implements Module.to by _apply. dtype, device and memory format may be None. casts: complex
+    tensors keep their dtype."""
+    dtype, device, non_blocking, form, casts = to
     if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
                         f"dtype={dtype}")
-    return module._apply(lambda t: t.to(device if device is not None else t.device,
-                                        dtype if dtype is not None and (t.is_floating_point() or t.is_complex()) else t.dtype,
+
+    def dtype_of(t):
+        changes = t.is_floating_point() or (t.is_complex() and not casts)
+        return dtype if dtype is not None and changes else t.dtype
+    return module._apply(lambda t: t.to(device if device is not None else t.device, dtype_of(t),
                                         non_blocking, memory_format=form if t.dim() in (4, 5) else None))
 
 

@@ -233,10 +233,13 @@ typedef struct destination {
   px_device device;
   bool non_blocking;
   px_memory_format format;
+  bool casts;  // complex tensors keep their dtype
 } destination;
 
 static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to) {
-  px_dtype dtype = px_dtype_is_differentiable(px_tensor_dtype(tensor)) ? to->dtype : PX_DTYPE_NONE;
+  px_dtype own = px_tensor_dtype(tensor);
+  bool changes = to->casts ? px_dtype_is_float(own) : px_dtype_is_differentiable(own);
+  px_dtype dtype = changes ? to->dtype : PX_DTYPE_NONE;
   bool stays = to->device.type < 0 || to->device.type == PX_META;
   PX_CHECK(stays || px_tensor_device(tensor).type != PX_META, PX_UNIMPLEMENTED,
            "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
@@ -266,6 +269,15 @@ static px_status move_entry(const char *name, const px_module_entry *entry, px_m
   return status;
 }
 
+static px_status move_entries(px_module *self, destination *to) {
+  bool recording = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status =
+      px_module_walk(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, move_entry, to);
+  px_grad_set_enabled(recording);
+  return status;
+}
+
 px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking) {
   return px_module_to_format(self, dtype, device, non_blocking, PX_FORMAT_PRESERVE);
 }
@@ -282,11 +294,12 @@ px_status px_module_to_format(px_module *self, px_dtype dtype, px_device device,
                    "Complex modules are a new feature under active development whose design may "
                    "change, and some modules might not work as expected when using complex tensors "
                    "as parameters or buffers."));
-  destination to = {dtype, device, non_blocking, format};
-  bool recording = px_grad_enabled();
-  px_grad_set_enabled(false);
-  px_status status =
-      px_module_walk(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, move_entry, &to);
-  px_grad_set_enabled(recording);
-  return status;
+  return move_entries(self, &(destination){dtype, device, non_blocking, format, false});
+}
+
+px_status px_module_cast(px_module *self, px_dtype dtype) {
+  PX_GIVEN(self);
+  PX_CHECK(px_dtype_is_float(dtype), PX_TYPE, "expected a floating point dtype, got torch.%s",
+           px_dtype_name(dtype));
+  return move_entries(self, &(destination){dtype, PX_DEVICE_NONE, false, PX_FORMAT_PRESERVE, true});
 }

@@ -21,7 +21,8 @@ static px_status keep_mask(px_tensor **out, const px_tensor *x, double keep, boo
   PX_SCOPED(px_tensor) like = NULL;
   int64_t sizes[PX_MAX_DIMS];
   for (int d = 0; d < x->ndim; d++) sizes[d] = channels && d > 1 ? 1 : x->sizes[d];
-  PX_TRY(px_tensor_empty(&like, x->ndim, sizes, (px_dtype)x->dtype, px__tensor_device(x)));
+  px_dtype dtype = px_dtype_to_real((px_dtype)x->dtype);
+  PX_TRY(px_tensor_empty(&like, x->ndim, sizes, dtype, px__tensor_device(x)));
   return px_bernoulli_like(out, like, keep, NULL);
 }
 

@@ -327,7 +327,8 @@ static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) row = NULL;
   int64_t one = 1;
-  PX_TRY(px_empty_like(&mask, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  px_dtype dtype = px_dtype_to_real((px_dtype)x->dtype);
+  PX_TRY(px_empty_like(&mask, x, dtype, PX_DEVICE_NONE, false, false, NULL));
   int64_t lanes = !px_tensor_is_cuda(x) ? 1 : lanes_of(x, mask);
   if (lanes > 1) PX_TRY(px_as_strided(&row, mask, &x->numel, 1, &one, 1, NULL));
   PX_TRY(px_dropout_mask_(row ? row : mask, keep, lanes, NULL));

@@ -288,6 +288,19 @@ class Moving(unittest.TestCase):
         layer.zero_grad()
         self.assertIsNone(layer.weight.grad)
 
+    def test_casts_of_floats_leave_complex_parameters(self):
+        class Own(nn.Linear):
+            def _apply(self, fn, recurse=True): return super()._apply(fn, recurse)
+        for kind in (nn.Linear, Own):
+            for name, dtype in (("double", torch.float64), ("half", torch.float16), ("bfloat16", torch.bfloat16), ("float", torch.float32)):
+                model = nn.Sequential(kind(1, 1, bias=False, dtype=torch.complex64), kind(1, 1, bias=False))
+                before = model[0].weight.item()
+                getattr(model, name)()
+                self.assertEqual([p.dtype for p in model.parameters()], [torch.complex64, dtype])
+                self.assertEqual(model[0].weight.item(), before)
+                model[0].to(torch.float64)
+                self.assertEqual(model[0].weight.dtype, torch.float64)
+
     def test_apply_and_training_modes(self):
         model, seen = Model(), []
         model.apply(lambda m: seen.append(type(m).__name__))

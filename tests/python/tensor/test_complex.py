@@ -477,5 +477,28 @@ class Gradients(Case):
         self.assertNear(x.grad, [2j] * 4)
 
 
+class Dropout(Case):
+    """The expected values are PyTorch 2.15's."""
+    def draw(self, name, z, **options):
+        torch.manual_seed(5)
+        return getattr(torch.nn.functional, name)(z, 0.5, True, **options)
+
+    def test_elements_and_channels_are_dropped_whole(self):
+        z = torch.complex(torch.arange(8.) + 1, torch.ones(8))
+        self.assertEqual(self.draw("dropout", z).tolist(), [0, 4 + 2j, 6 + 2j, 8 + 2j, 10 + 2j, 0, 0, 0])
+        self.assertEqual(self.draw("dropout", z, inplace=True).tolist(), [0, 4 + 2j, 6 + 2j, 8 + 2j, 10 + 2j, 0, 0, 0])
+        z = torch.complex(torch.arange(8.) + 1, torch.ones(8))
+        self.assertEqual(self.draw("dropout1d", z.reshape(2, 2, 2)).flatten().tolist(), [0, 0, 6 + 2j, 8 + 2j, 10 + 2j, 12 + 2j, 14 + 2j, 16 + 2j])
+        self.assertEqual(self.draw("dropout2d", z.reshape(1, 2, 2, 2)).flatten().tolist(), [0, 0, 0, 0, 10 + 2j, 12 + 2j, 14 + 2j, 16 + 2j])
+        self.assertNear(self.draw("alpha_dropout", z)[:2], [-0.7791939377784729, 2.5520036220550537 + 0.8864048719406128j], 1e-6)
+
+    def test_gradient_is_that_of_the_kept_elements(self):
+        for device in DEVICES:
+            z = tensor(device=device, grad=True)
+            y = self.draw("dropout", z)
+            y.sum().backward(torch.ones((), dtype=y.dtype, device=device))
+            self.assertEqual(z.grad.tolist(), [2 * (v != 0) for v in y.tolist()])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -144,6 +144,14 @@ def through_checkpoint(t):
     return into
 
 
+def through_safetensors(t):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "t.safetensors")
+        torch.save([t, torch.nn.Parameter(t)], path)
+        plain, parameter = torch.load(path)
+    return plain if torch.equal(plain, parameter) else parameter.detach()
+
+
 def through_collective(function):
     def cross(t):
         out = view(torch.zeros_like(t).resolve_conj().resolve_neg())
@@ -166,7 +174,7 @@ CROSSED = {
     "file of a parameter": lambda t: loaded(saved(torch.nn.Parameter(t))).detach(),
     "file of a part": lambda t: torch.stack([loaded(saved(row)) for row in t]),
     "checkpoint into a view": through_checkpoint,
-    "message": lambda t: pickle.loads(ForkingPickler.dumps(t)),
+    "safetensors": through_safetensors, "message": lambda t: pickle.loads(ForkingPickler.dumps(t)),
     "message of a parameter": lambda t: pickle.loads(ForkingPickler.dumps(torch.nn.Parameter(t))).detach(),
     "loader": lambda t: next(iter(DataLoader(TensorDataset(t), batch_size=len(t))))[0],
     "pinned": lambda t: t if t.is_cuda else t.pin_memory(), "cpu": lambda t: t.cpu(), "data": lambda t: (p := torch.nn.Parameter(t * 0), setattr(p, "data", t), p.data)[2],
