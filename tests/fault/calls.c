@@ -690,6 +690,26 @@ static px_status rates(job *j) {
   return add_to_loss(j, x);
 }
 
+// Writes through conjugate views: in place, to out=, and by a step.
+static px_status conjugate_views(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  PX_SCOPED(px_tensor) view = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_optimizer) optimizer = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, false));
+  PX_TRY(px_to(&z, x, PX_COMPLEX64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_conj(&view, z));
+  PX_TRY(px_mul_(view, view));
+  PX_TRY(px_add_out(view, view, z, px_int(1)));
+  PX_TRY(px_optimizer_new(&optimizer, "Adam"));
+  PX_TRY(px_optimizer_add(optimizer, &view, 1));
+  PX_TRY(px_tensor_set_grad(view, z));
+  PX_TRY(px_optimizer_step(optimizer));
+  PX_TRY(px_imag(&part, view));
+  return add_to_loss(j, part);
+}
+
 static px_status iterate(job *j, px_loader *loader) {
   PX_SCOPED(px_loader_iter) iter = NULL;
   PX_TRY(px_loader_start(&iter, loader));
@@ -810,6 +830,7 @@ static const struct row {
             {"peers", peers, TWO},
             {"states", states, CPU | ONE},
             {"rates", rates, CPU | ONE},
+            {"conjugate_views", conjugate_views, CPU | ONE},
             {"fused", fused, CPU | ONE},
             {"pruned", pruned, CPU | ONE},
             {"formats", formats, CPU | ONE},
