@@ -89,9 +89,11 @@ PX_API const px_error *px_error_last(void);
 // Clears the calling thread's record.
 PX_API void px_error_clear(void);
 // px_error_take moves the thread's record to *out and clears it. px_error_give installs a record on
-// the calling thread, which may be another one, and returns its code.
+// the calling thread, which may be another one, and returns its code. px_error_drop releases the
+// exception of a taken record instead.
 PX_API void px_error_take(px_error *out);
 PX_API PX_COLD px_status px_error_give(const px_error *error);
+PX_API void px_error_drop(px_error *error);
 // Records an error and returns `code`. `detail` as in px_error. Use PX_FAIL.
 PX_API PX_COLD px_status px_error_set(px_status code, int detail, const char *file, int line,
                                       const char *function, const char *format, ...)

@@ -76,13 +76,17 @@ static void drop_foreign(void *object, void (*release)(void *)) {
   if (object && release) release(object);
 }
 
+void px_error_drop(px_error *error) {
+  void *object = error->foreign;
+  error->foreign = NULL;
+  drop_foreign(object, error->foreign_release);
+}
+
 void px_error_clear(void) {
   lost = false;
   if (!mine) return;
   px_error *error = &mine->error;
-  void *object = error->foreign;
-  error->foreign = NULL;
-  drop_foreign(object, error->foreign_release);
+  px_error_drop(error);
   error->code = PX_OK;
   error->detail = error->frame_count = 0;
   error->message[0] = 0;

@@ -214,6 +214,7 @@ static px_status run_all(cluster *self) {
   px_status interrupted = await_ranks(self);
   for (int r = 0; r < self->ranks; r++)
     if (self->members[r].runs) pthread_join(self->members[r].thread, NULL);
+  for (int r = 0; r < self->ranks; r++) px_error_drop(&self->members[r].error);
   if (interrupted != PX_OK) return interrupted;
   return status == PX_OK ? first_failure(self) : status;
 }

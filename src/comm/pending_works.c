@@ -37,6 +37,7 @@ static void wait_quietly(const px_work *work) {
   if (px_event_synchronize(work->event) == PX_OK) return;
   px_error_take(&why);
   if (why.code == PX_DIST_BACKEND) px_device_fail(work->device, &why);
+  px_error_drop(&why);
 }
 
 static bool is_over(px_work *work) {

@@ -125,17 +125,12 @@ typedef struct worker {
   px_modes modes;  // of the thread that started the pass
 } worker;
 
-// Releases the foreign exception of a discarded error.
-static void error_drop(px_error *error) {
-  if (error && error->foreign && error->foreign_release) error->foreign_release(error->foreign);
-}
-
 // Takes the current error and prefixes it with the worker, as PyTorch does for its processes.
 static px_error *kept_error(int number) {
   px_error *kept;
   px_error error;
   px_error_take(&error);
-  if (px_alloc((void **)&kept, sizeof *kept) != PX_OK) return error_drop(&error), NULL;
+  if (px_alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_drop(&error), NULL;
   *kept = error;
   int used = snprintf(kept->message, sizeof kept->message,
                       "Caught %s in DataLoader worker thread %d.\nOriginal error: ",
@@ -210,7 +205,7 @@ static void iter_destroy(void *object) {
   for (int i = 0; i < self->worker_count; i++) pthread_join(self->workers[i], NULL);
   for (int i = 0; i < self->slot_count && self->slots; i++) {
     px_release(self->slots[i].batch);
-    error_drop(self->slots[i].error);
+    if (self->slots[i].error) px_error_drop(self->slots[i].error);
     px_free(self->slots[i].error);
   }
   pthread_cond_destroy(&self->changed);

@@ -78,10 +78,16 @@ static px_status run_all(replica_thread *threads, int count) {
     status = px_thread_start(&threads[started].thread, run_replica, &threads[started]);
     started += status == PX_OK;
   }
-  for (int i = 0; i < started; i++) pthread_join(threads[i].thread, NULL);
-  for (int i = 0; i < started && status == PX_OK; i++)
-    if (threads[i].status != PX_OK) return raise_error(&threads[i]);
-  return status;
+  const replica_thread *failed = NULL;
+  for (int i = 0; i < started; i++) {
+    pthread_join(threads[i].thread, NULL);
+    if (threads[i].status == PX_OK) continue;
+    if (!failed && status == PX_OK)
+      failed = &threads[i];
+    else
+      px_error_drop(threads[i].error);
+  }
+  return failed ? raise_error(failed) : status;
 }
 
 px_status px_parallel_apply(int count, const px_device *devices, px_parallel_work work,

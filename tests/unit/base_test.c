@@ -49,6 +49,20 @@ static px_status propagates(void) {
   return PX_OK;
 }
 
+static void count_release(void *count) { ++*(int *)count; }
+
+PX_TEST(a_taken_error_owns_its_foreign_exception) {
+  int released = 0;
+  px_error error;
+  CHECK_EQ(px_error_set_foreign(&released, count_release, "boom"), PX_FOREIGN);
+  px_error_take(&error);
+  px_error_clear();
+  CHECK_EQ(released, 0);
+  px_error_drop(&error);
+  px_error_drop(&error);
+  CHECK_EQ(released, 1);
+}
+
 PX_TEST(an_error_keeps_its_frames_and_moves_to_another_record) {
   px_error error;
   CHECK_EQ(propagates(), PX_KEY);

@@ -356,6 +356,18 @@ PX_TEST(the_error_of_the_first_replica_is_returned) {
         "Caught ValueError in replica 2 on device 2.\nOriginal error: boom");
 }
 
+static void count_release(void *count) { __atomic_add_fetch((int *)count, 1, __ATOMIC_RELAXED); }
+static px_status raise_foreign(int i, void *count) {
+  return px_error_set_foreign(count, count_release, "boom");
+}
+
+PX_TEST(the_exceptions_of_all_replicas_are_released) {
+  with_devices(4);
+  int released = 0;
+  FAILS(px_parallel_apply(4, devices, raise_foreign, &released), PX_FOREIGN, "boom");
+  CHECK_EQ(released, 4);
+}
+
 PX_TEST(a_single_replica_runs_on_the_calling_thread) {
   with_devices(1);
   seen s = {.failing = 0};

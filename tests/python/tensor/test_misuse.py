@@ -99,7 +99,7 @@ OTHER_ERROR = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_batch.op", "p
           "px_fuse_norm.of_bias"}
 # Not called: they release objects needed by other calls, have arguments that the sweep cannot create, or belong to a callback's side.
 SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
-           "px_error_note", "px_error_give", "px_error_add_frame", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
+           "px_error_note", "px_error_give", "px_error_add_frame", "px_error_take", "px_error_drop", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
            "px_thread_start", "px_name_suggest", "px_realloc", "px_site_set", "px_site_set_source", "px_site_set_frames", "px_site_here", "px_site_lend", "px_site_set_backward", "px_warning_set_sink", "px_vmap_begin",
            "px_print_options_get", "px_print_options_set", "px_module_set_attribute", "px_tensor_set_kept_release", "px_tensor_set_user", "px_tensor_set_kept",
            "px_module_set_user", "px_tensor_set_slot_take", "px_node_name", "px_node_edge_count", "px_node_edge", "px_node_sequence",
