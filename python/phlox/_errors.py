@@ -17,7 +17,10 @@ def raise_caught(cls, text, where):
         made = cls(KeyErrorMessage(message) if issubclass(cls, KeyError) else message)
     except Exception:  # the class has no constructor from a text alone
         made = RuntimeError(message)
-    raise made
+    try:
+        raise made
+    finally:
+        del made  # the traceback refers to this frame: no cycle
 
 
 def rewrap(exception, where):

@@ -19,16 +19,17 @@ def under(mode, function):
 def _steps(run, generator):
     """Drives a generator. The mode holds within each step of the generator, and not between
     steps."""
-    step, args = generator.send, (None,)
     try:
+        value = run(generator.send, (None,), {})
         while True:
-            value = run(step, args, {})
             try:
-                step, args = generator.send, ((yield value),)
+                sent = yield value
             except GeneratorExit:
                 run(generator.close, (), {})
                 raise
             except BaseException as error:
-                step, args = generator.throw, (error,)
+                value = run(generator.throw, (error,), {})
+            else:
+                value = run(generator.send, (sent,), {})
     except StopIteration as done:
         return done.value

@@ -74,9 +74,12 @@ class Future:
         completed."""
         if not self._done:
             raise RuntimeError("the Future is not completed: call wait() first")
-        if self._failed:
+        if not self._failed:
+            return self._value
+        try:
             raise self._value
-        return self._value
+        finally:
+            del self  # the traceback refers to this frame: no cycle
 
     def wait(self) -> Any:
         """Blocks until the value of this Future is ready, and returns it."""
@@ -84,7 +87,10 @@ class Future:
             self._changed.wait_for(lambda: self._done)
         if self._event is not None:
             cuda.current_stream(self._event.device).wait_event(self._event)
-        return self.value()
+        try:
+            return self.value()
+        finally:
+            del self  # the traceback of an exception refers to this frame: no cycle
 
     def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
         """Appends a callback, called with this Future on its completion; at once if it is

@@ -2,7 +2,7 @@
 // torch.autograd.Function: user-defined forward and backward. `apply` runs forward without
 // recording, then creates one node (px_function_record) with the ctx object as its context. The
 // node owns a reference to ctx but not vice versa: saved results of the function have no history,
-// so there is no reference cycle.
+// and ctx drops the tensors named by forward when `apply` returns. There is no reference cycle.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -187,7 +187,6 @@ static int save_tensors(ctx_object *self, PyObject *outputs) {
                    ext_type_name(item));
     EXT_TRY_INT(px_saved_new(&self->saved[i], ext_tensor(item), contains_object(outputs, item)));
   }
-  Py_CLEAR(self->to_save);
   return 0;
 }
 
@@ -300,14 +299,7 @@ static char *name_of_node(const PyTypeObject *class) {
 
 // forward runs before the node is created, so an exception leaves no trace. Tensors are saved after
 // it: a saved result belongs to the node.
-static PyObject *apply(PyObject *cls, PyObject *args) {
-  EXT_OWNED *object = ext_new(&ctx_type);
-  if (!object) return NULL;
-  ctx_object *self = ctx_of(object);
-  self->materialize = true;
-  self->cls = Py_NewRef(cls);
-  self->needs = needs_of(args);
-  if (!(self->name = name_of_node((PyTypeObject *)cls))) return PyErr_NoMemory();
+static PyObject *run_and_record(ctx_object *self, PyObject *cls, PyObject *args) {
   px_modes before = px_modes_get(), within = before;
   within.grad = false, within.forward = 0;
   px_modes_set(within);
@@ -319,6 +311,21 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
   px_modes_set(before);
   if (failed || record(self, args, outputs) < 0 || save_tensors(self, outputs) < 0) return NULL;
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
+}
+
+static PyObject *apply(PyObject *cls, PyObject *args) {
+  EXT_OWNED *object = ext_new(&ctx_type);
+  if (!object) return NULL;
+  ctx_object *self = ctx_of(object);
+  self->materialize = true;
+  self->cls = Py_NewRef(cls);
+  self->needs = needs_of(args);
+  if (!(self->name = name_of_node((PyTypeObject *)cls))) return PyErr_NoMemory();
+  PyObject *result = run_and_record(self, cls, args);
+  Py_CLEAR(self->to_save);
+  Py_CLEAR(self->dirty);
+  Py_CLEAR(self->constant);
+  return result;
 }
 
 typedef struct function_object {

@@ -360,6 +360,13 @@ EXT_FUNCTION(
   return list ? Py_BuildValue("Kn", (unsigned long long)px_backward_number(), reached) : NULL;
 }
 
+static px_status succeed(void *context) { return PX_OK; }
+EXT_FUNCTION(torch, _keep_in_backward, "(object: object) -> None",
+             "Keeps an object alive, inside a hook, until the backward call ends.") {
+  EXT_ARGS(PyObject *, object);
+  return ext_none(px_backward_at_end(succeed, Py_NewRef(object), ext_release));
+}
+
 EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tensor]) -> None",
              "Increments the version counters of tensors modified in-place outside of autograd.\n\n"
              ">>> x = torch.ones(2)\n"

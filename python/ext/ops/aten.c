@@ -237,7 +237,7 @@ EXT_NEW(keeping, "(keeper: object)") {
                                       PyObject_HasAttrString(keeper, "made") ? made : NULL, keeper};
   return ext_moved(&self);
 }
-EXT_TYPE(keeping, "torch._DispatchHook", "_DispatchHook", hook_object, EXT_FINAL,
+EXT_TYPE(keeping, "torch._DispatchHook", "_DispatchHook", hook_object, EXT_GC,
          "Context manager that calls an object's `made` for each called op, or gets results from "
          "`recall`.",
          EXT_LIFETIME_SLOTS(keeping), .tp_new = keeping_new);

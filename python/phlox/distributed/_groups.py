@@ -151,8 +151,11 @@ def simulate(fn: Any, args: Sequence[Any] = (), nprocs: int = 1) -> list[Any]:
             dist.destroy_process_group()
 
     _C._cluster_run(run, nprocs)
-    for rank in sorted(errors, key=lambda rank: (isinstance(errors[rank], DistBackendError), rank)):
-        raise errors[rank]
+    try:
+        for rank in sorted(errors, key=lambda rank: (isinstance(errors[rank], DistBackendError), rank)):
+            raise errors[rank]
+    finally:
+        errors.clear()  # the traceback refers to this frame: no cycle
     return results
 
 

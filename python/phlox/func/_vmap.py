@@ -18,20 +18,20 @@ def _broadcast_prefix(prefix, tree, is_leaf=None):
     """Broadcasts a prefix tree over a tree: returns one prefix leaf per leaf. None if it is not a
     prefix."""
     leaves = []
+    return leaves if _walk_prefix(prefix, tree, leaves) else None
 
-    def walk(part, spec):
-        if part is None or isinstance(part, int):
-            leaves.extend([part] * spec.num_leaves)
+
+def _walk_prefix(part, spec, leaves):
+    if part is None or isinstance(part, int):
+        leaves.extend([part] * spec.num_leaves)
+        return True
+    parts, own = pytree.tree_flatten(part, is_leaf=lambda p: p is not part)
+    if own.is_leaf() or spec.type is not own.type or own.num_children != spec.num_children:
+        if own.is_leaf() and spec.is_leaf():  # not a dimension: the caller raises
+            leaves.append(part)
             return True
-        parts, own = pytree.tree_flatten(part, is_leaf=lambda p: p is not part)
-        if own.is_leaf() or spec.type is not own.type or own.num_children != spec.num_children:
-            if own.is_leaf() and spec.is_leaf():  # not a dimension: the caller raises
-                leaves.append(part)
-                return True
-            return False
-        return own.context == spec.context and all(map(walk, parts, spec.children_specs))
-
-    return leaves if walk(prefix, tree) else None
+        return False
+    return own.context == spec.context and all(_walk_prefix(p, s, leaves) for p, s in zip(parts, spec.children_specs))
 
 
 def _check_in_dim(tensor, dim, caller):

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections import OrderedDict
 from functools import lru_cache
+from weakref import ref
 
 import phlox as torch
 from phlox import Tensor
@@ -141,8 +142,10 @@ def _add_boundary(on_grads, values):
     if not any(values[i].requires_grad for i in positions) or not _C.is_grad_enabled():
         return values, False
 
-    def apply_passed(grads):
-        full = [None] * len(values)
+    count = len(values)
+
+    def apply_passed(grads):  # owned by the boundary's node, so it may refer to no result
+        full = [None] * count
         for i, grad in zip(positions, grads):
             full[i] = grad
         full = on_grads(tuple(full))
@@ -165,12 +168,17 @@ def _apply_result(grads, returned, what):
     return returned
 
 
+class _GradOutput(list):
+    """The gradients of a module's results in one backward call, which owns them."""
+
+
 class _BackwardHooks:
-    """The backward hooks of one call of a module, run when its gradients pass the boundaries."""
+    """The backward hooks of one call of a module, run when its gradients pass the boundaries. The nodes of the boundaries own it. It
+    refers weakly to gradients, whose history may contain these nodes."""
 
     def __init__(self, module, hooks, before):
         self.module, self.hooks, self.before = module, hooks, before
-        self.grad_output, self.wants_input, self.input_count = None, False, 0
+        self.grad_output, self.wants_input, self.input_count = lambda: None, False, 0
 
     def inputs(self, args):
         """Adds the boundary at the arguments."""
@@ -193,24 +201,24 @@ class _BackwardHooks:
     def enter(self, grads):
         for hook in self.before:
             grads = _apply_result(grads, hook(self.module, grads), "pre")
-        self.grad_output = grads
-        if not self.wants_input:
-            for hook in self.hooks:
-                returned = hook(self.module, (None,) * self.input_count, grads)
-                if returned is not None and not (isinstance(returned, tuple) and all(one is None for one in returned)):
-                    raise RuntimeError("Backward hook for Modules where no input requires gradient should always "
-                                       "return None or None for all gradients.")
+        if self.wants_input:
+            kept = _GradOutput(grads)
+            self.grad_output = ref(kept)
+            _C._keep_in_backward(kept)
+            return grads
+        for hook in self.hooks:
+            returned = hook(self.module, (None,) * self.input_count, grads)
+            if returned is not None and not (isinstance(returned, tuple) and all(one is None for one in returned)):
+                raise RuntimeError("Backward hook for Modules where no input requires gradient should always "
+                                   "return None or None for all gradients.")
         return grads
 
     def leave(self, grads):
-        if self.grad_output is None:
-            raise RuntimeError(f"Module backward hook for grad_input is called before the grad_output one. "
-                               f"This happens because the gradient in your nn.Module flows to the Module's input "
-                               f"without passing through the Module's output. Make sure that the output depends on "
-                               f"the input and that the loss is computed based on the output.")
+        kept, self.grad_output = self.grad_output(), lambda: None
+        if kept is None:  # the gradient did not pass through the results, as in double backward
+            return grads
         for hook in self.hooks:
-            grads = _apply_result(grads, hook(self.module, grads, self.grad_output), "")
-        self.grad_output = None
+            grads = _apply_result(grads, hook(self.module, grads, tuple(kept)), "")
         return grads
 
 

@@ -189,14 +189,15 @@ class _OpCounter:
     """Numbers the calls of each op within a reenterable scope."""
 
     def __init__(self, saved_results):
-        self.saved_results, self.scope = saved_results, _C._DispatchHook(self)
+        self.saved_results = saved_results
 
     def __enter__(self):
-        self.counts = Counter()
+        self.counts, self.scope = Counter(), _C._DispatchHook(self)
         self.scope.__enter__()
 
     def __exit__(self, *error):
         self.scope.__exit__(*error)
+        self.scope = None  # the scope refers to self: no cycle
 
     def number(self, op):
         self.counts[op] += 1

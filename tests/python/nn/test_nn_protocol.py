@@ -458,6 +458,17 @@ class Graphs(unittest.TestCase):
 
 
 class BackwardHooks(unittest.TestCase):
+    def test_a_gradient_that_bypasses_the_results_runs_no_hook(self):
+        model, calls = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)), []
+        for name, child in model.named_children():
+            child.register_full_backward_pre_hook(lambda m, outward, name=name: calls.append("pre" + name))
+            child.register_full_backward_hook(lambda m, inward, outward, name=name: calls.append(name))
+        x = torch.ones(2, 3, requires_grad=True)
+        grad, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        self.assertEqual(calls, ["pre2", "2", "pre1", "1", "pre0", "0"])
+        grad.pow(2).sum().backward()
+        self.assertEqual(calls[6:], ["pre0", "0"])
+
     def test_hooks_receive_gradients(self):
         layer, seen = nn.Linear(2, 3), []
         layer.register_full_backward_hook(lambda m, inward, out: seen.append((inward[0].tolist(), out[0].tolist())))
