@@ -51,6 +51,32 @@ def set_rng_state(new_state: _C.Tensor) -> None:
     default_generator.set_state(new_state)
 
 
+class _RandomStates:
+    """The states of the default generators of the CPU, of the current device, and of the devices of the tensors in nested values."""
+
+    def __init__(self, values: Any) -> None:
+        from phlox import cuda
+        from phlox.utils._pytree import tree_leaves
+        devices = {x.device.index for x in tree_leaves(values) if isinstance(x, _C.Tensor) and x.is_cuda}
+        if cuda.is_initialized():
+            devices.add(cuda.current_device())
+        self.cpu, self.devices = get_rng_state(), {device: cuda.get_rng_state(device) for device in sorted(devices)}
+
+    def restore(self) -> None:
+        """Restores the states."""
+        from phlox import cuda
+        set_rng_state(self.cpu)
+        for device, state in self.devices.items():
+            cuda.set_rng_state(state, device)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """A context manager that restores the states, and at exit those before."""
+        with fork_rng(self.devices):
+            self.restore()
+            yield
+
+
 @contextmanager
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True,
              device_type: str | None = None) -> Iterator[None]:

@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 import phlox
 from phlox import _C
+from phlox.random import _RandomStates
 from phlox.utils import _pytree as pytree
 
 
@@ -135,10 +136,10 @@ def _mapped(func, out_dims, randomness, leaves, dims, spec, kwargs):
 def _in_chunks(run, func, out_dims, chunk, same, leaves, dims, spec):
     """Runs in chunks of at most `chunk` examples and concatenates the results. `same`: every chunk
     starts with the same random state."""
-    size, parts, state = _size(leaves, dims), [], phlox.get_rng_state() if same else None
+    size, parts, states = _size(leaves, dims), [], _RandomStates(leaves) if same else None
     for start in range(0, size, chunk):
         if same:
-            phlox.set_rng_state(state)
+            states.restore()
         count = min(chunk, size - start)
         part = [leaf if dim is None else leaf.narrow(dim, start, count)
                 for leaf, dim in zip(leaves, dims)]

@@ -13,7 +13,8 @@ from threading import RLock
 import phlox as torch
 from phlox import _C
 from phlox.autograd.graph import saved_tensors_hooks
-from phlox.utils._pytree import tree_map
+from phlox.random import _RandomStates
+from phlox.utils._pytree import tree_leaves, tree_map
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -37,29 +38,11 @@ def noop_context_fn() -> tuple[Any, Any]:
     return nullcontext(), nullcontext()
 
 
-class _RandomState:
-    """The states of the CPU's generator and of the generators of the given tensors' devices."""
-
-    def __init__(self, values):
-        self.devices = sorted({x.device.index for x in values if torch.is_tensor(x) and x.is_cuda})
-        self.cpu = torch.get_rng_state()
-        self.states = [torch.cuda.get_rng_state(device) for device in self.devices]
-
-    @contextmanager
-    def restored(self):
-        """Restores the captured states in its scope, and the previous ones at exit."""
-        with torch.random.fork_rng(self.devices):
-            torch.set_rng_state(self.cpu)
-            for device, state in zip(self.devices, self.states):
-                torch.cuda.set_rng_state(state, device)
-            yield
-
-
 def _captured(preserve, values):
     """Captures the autocast settings, and with `preserve` the random states. Returns a context factory
     that restores them."""
-    random = _RandomState(values).restored if preserve else nullcontext
-    regions = [torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+    random = _RandomStates(values).restored if preserve else nullcontext
+    regions = [torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), torch.is_autocast_cache_enabled())
                for kind in ("cpu", "cuda")]
 
     @contextmanager
@@ -273,9 +256,8 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_ent
 
 def _checkpoint_non_reentrant(function, args, kwargs, preserve, context_fn, check, early_stop):
     """The non-reentrant variant, with hooks for saved tensors. Saved tensors are identified by index."""
-    values = [*args, *kwargs.values()]
-    same = _captured(preserve, values)
-    versions = [(x, x._version) for x in values if torch.is_tensor(x)]
+    same = _captured(preserve, (args, kwargs))
+    versions = [(x, x._version) for x in tree_leaves((args, kwargs)) if torch.is_tensor(x)]
     first, second = context_fn()
 
     def recompute():
@@ -302,7 +284,8 @@ def checkpoint(function: Callable[..., Any] | None = None, *args: Any,
         use_reentrant (bool): True: a Function whose backward runs backward; an argument must require
             grad, and torch.autograd.grad is not supported. False: hooks for saved tensors, without
             these restrictions
-        preserve_rng_state (bool): if True, the recomputation uses the same random numbers
+        preserve_rng_state (bool): if True, the recomputation draws the same numbers from the default generators of the CPU, of the
+            current device, and of the devices of tensors in the arguments, also in containers
         context_fn (Callable): returns two contexts, for forward and recomputation
         determinism_check (str): "default" compares the metadata of saved tensors; "none" does not
         early_stop (bool): if True, stops the recomputation after the last saved tensor

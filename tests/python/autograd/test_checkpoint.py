@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saved-tensor hooks, torch.utils.checkpoint in both forms, and torch.random.fork_rng."""
-import functools, gc, unittest, warnings, weakref
+import collections, functools, gc, unittest, warnings, weakref
 
 import phlox as torch
 from phlox import nn
@@ -307,7 +307,99 @@ class Checkpoint(unittest.TestCase):
         self.assertEqual(x.grad.tolist(), [1.])
 
 
+Pair = collections.namedtuple("Pair", "first second")
+# Arguments around a tensor of the second device, and a function that returns the tensor.
+CONTAINERS = {
+    "tensor": (lambda t: t, lambda a: a),
+    "list": (lambda t: [t], lambda a: a[0]),
+    "tuple": (lambda t: (1, t), lambda a: a[1]),
+    "named tuple": (lambda t: Pair(1, t), lambda a: a.second),
+    "dict": (lambda t: {"x": t}, lambda a: a["x"]),
+    "OrderedDict": (lambda t: collections.OrderedDict(x=t), lambda a: a["x"]),
+    "defaultdict": (lambda t: collections.defaultdict(list, x=t), lambda a: a["x"]),
+    "deque": (lambda t: collections.deque([t]), lambda a: a[0]),
+    "nested": (lambda t: [{"x": (None, [t])}], lambda a: a[0]["x"][1][0]),
+}
+
+
 class Random(unittest.TestCase):
+    def masks(self, run, *args, **kwargs):
+        """Checks that run draws the same mask twice."""
+        seen = []
+
+        def call(*args, **kwargs):
+            y = nn.functional.dropout(run(*args, **kwargs))
+            seen.append(y.detach() != 0)
+            return y.exp()
+
+        y = checkpoint(call, *args, **kwargs)
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            y.sum().backward()
+        self.assertEqual(len(seen), 2)
+        self.assertTrue(torch.equal(*seen))
+
+    @two_devices
+    def test_recomputation_draws_the_same_numbers_for_tensors_in_containers(self):
+        x = torch.ones(1000, device="cuda:1", requires_grad=True)
+        first = torch.ones(1, requires_grad=True)
+        for name, (pack, unpack) in CONTAINERS.items():
+            with self.subTest(name):
+                self.masks(unpack, pack(x), use_reentrant=False)
+                self.masks(unpack, pack(x), use_reentrant=False, early_stop=False)
+                self.masks(lambda given: unpack(given), given=pack(x), use_reentrant=False)
+                self.masks(lambda a, t: unpack(t) * a.to(x.device), first, pack(x), use_reentrant=True)
+
+    @two_devices
+    def test_recomputation_draws_the_same_numbers_on_the_current_device(self):
+        x, first = torch.ones(1000, device="cuda:1", requires_grad=True), torch.ones(1, requires_grad=True)
+        with torch.cuda.device(1):
+            self.masks(lambda: x * 1, use_reentrant=False)
+            self.masks(lambda a: a.cuda() * x, first, use_reentrant=False)
+            self.masks(lambda a: a.cuda() * x, first, use_reentrant=True)
+            self.masks(lambda t: t["set"], {"set": x}, use_reentrant=False)
+
+    @two_devices
+    def test_replicas_draw_the_same_numbers(self):
+        seen = {}
+
+        class Drops(nn.Module):
+            def forward(self, x):
+                y = nn.functional.dropout(x[0])
+                seen.setdefault(y.device, []).append(y.detach() != 0)
+                return y.exp()
+
+        class Outer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.weight = Drops(), nn.Parameter(torch.ones(1))
+
+            def forward(self, x):
+                return checkpoint(self.inner, [x * self.weight], use_reentrant=False)
+
+        nn.DataParallel(Outer().cuda(), [0, 1])(torch.ones(2, 1000, device="cuda")).sum().backward()
+        self.assertEqual([torch.equal(*masks) for masks in seen.values()], [True, True])
+
+    def test_recomputation_notices_changes_of_tensors_in_containers(self):
+        x = torch.ones(2, requires_grad=True)
+        given = {"x": [x * 1]}
+        y = checkpoint(lambda a: a["x"][0].exp(), given, use_reentrant=False)
+        given["x"][0].mul_(2)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation: an argument of checkpoint"):
+            y.sum().backward()
+
+    def test_recomputation_keeps_the_autocast_cache_off(self):
+        x, seen = torch.ones(2, requires_grad=True), []
+
+        def run(t):
+            seen.append(torch.is_autocast_cache_enabled())
+            return t.exp()
+
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            y = checkpoint(run, x, use_reentrant=False)
+        y.sum().backward()
+        self.assertEqual(seen, [False, False])
+
     @two_devices
     def test_fork_rng_restores_states(self):
         torch.manual_seed(3)

@@ -136,6 +136,10 @@ class Vmap(unittest.TestCase):
         assert torch.equal(same[0], same[1])
         kept = vmap(lambda row: F.dropout(row + 1, 0.5), randomness="same")(torch.zeros(3, 50))
         assert torch.equal(kept[0], kept[2]) and 0 < (kept[0] == 0).sum() < 50
+        for device in ["cpu", "cuda:1"] if torch.cuda.device_count() > 1 else ["cpu"]:
+            draw_there = lambda row: row + torch.randn(3, device=device)
+            same = vmap(draw_there, randomness="same", chunk_size=2)(x.to(device))
+            assert torch.equal(same[0], same[3])
         raises(RuntimeError, lambda: vmap(draw, randomness="none"),
                "Only allowed values for randomness are 'error', 'different', or 'same'. Got none")
 
