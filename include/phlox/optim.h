@@ -148,6 +148,8 @@ typedef struct px_schedule_point {
   const int64_t *milestones;
   int milestone_count;
   double epoch, base, lr;
+  double step;   // number of steps after the construction of the schedule
+  bool initial;  // the rate is set by the construction
 } px_schedule_point;
 // For callers that keep the state of a schedule: checks options, and fills in derived ones.
 // PX_VALUE for invalid options.

@@ -127,6 +127,7 @@ struct px_scheduler {
   const px_scheduler_kind *kind;  // NULL: custom
   px_optimizer *optimizer;
   int64_t epoch;                       // atomic
+  int64_t first;                       // the epoch of the construction
   double options[PX__SCHEDULE_LIMIT];  // in the order of the kind's table; atomic
   int64_t *milestones;                 // ascending
   int milestone_count;

@@ -98,6 +98,7 @@ static px_status scheduler_make(px_scheduler **out, px_optimizer *optimizer, int
   PX_SCOPED(px_scheduler) self = made;
   self->optimizer = px_retain(optimizer);
   self->epoch = last_epoch;
+  self->first = last_epoch + 1;
   self->groups = px_optimizer_groups(optimizer);
   PX_TRY(px_alloc((void **)&self->base, (size_t)self->groups * sizeof *self->base));
   *out = PX_MOVE(self);
@@ -240,8 +241,13 @@ static px_status step_kind(px_scheduler *self, double epoch, bool closed) {
   double options[PX__SCHEDULE_LIMIT];
   options_of(options, self);
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
-    px_schedule_point at = {
-        options, self->milestones, self->milestone_count, epoch, px_scheduler_base_lr(self, g), 0};
+    px_schedule_point at = {.options = options,
+                            .milestones = self->milestones,
+                            .milestone_count = self->milestone_count,
+                            .epoch = epoch,
+                            .base = px_scheduler_base_lr(self, g),
+                            .step = epoch - (double)self->first,
+                            .initial = epoch == (double)self->first};
     double lr, momentum;
     if (closed && isnan(at.base)) continue;
     PX_TRY(px_optimizer_get(&at.lr, self->optimizer, g, "lr"));

@@ -146,16 +146,16 @@ px_status px__cyclic_momentum(double *out, const px_schedule_point *at) {
 
 enum { SWA_RATE, SWA_EPOCHS, SWA_LINEAR };
 
-// Completed fraction of the annealing at an epoch, 0 to 1.
-static double swa_part(const double *o, double epoch) {
-  double t = fmax(0, fmin(1, epoch / fmax(1, o[SWA_EPOCHS])));
+// Completed fraction of the annealing after a number of steps, 0 to 1.
+static double swa_part(const double *o, double step) {
+  double t = fmax(0, fmin(1, step / fmax(1, o[SWA_EPOCHS])));
   return o[SWA_LINEAR] != 0 ? t : (1 - cos(M_PI * t)) / 2;
 }
 
 double px__swa_rate(const px_schedule_point *at) {
   const double *o = at->options;
-  double last = o[SWA_RATE], epoch = o[SWA_EPOCHS] == 0 ? fmax(1, at->epoch) : at->epoch;
-  double before = swa_part(o, epoch - 1), now = swa_part(o, epoch);
+  double last = o[SWA_RATE], step = o[SWA_EPOCHS] == 0 ? fmax(1, at->step) : at->step;
+  double before = swa_part(o, step - 1), now = swa_part(o, step);
   double first = before == 1 ? last : (at->lr - before * last) / (1 - before);
   return last * now + first * (1 - now);
 }

@@ -434,6 +434,28 @@ PX_TEST(a_schedule_resumes_from_an_epoch) {
   FAILS(px_optimizer_set_initial_lr(o, 7, 1), PX_INDEX, "there is no parameter group 7");
 }
 
+PX_TEST(a_resumed_schedule_keeps_the_rate_until_its_first_step) {
+  static const struct {
+    const char *name;
+    double options[3], after;
+  } rows[] = {{"ExponentialLR", {0.5}, 0.2},
+              {"LinearLR", {0.25, 0.75, 5}, 0.4 * (1 + 0.5 / 3.25)},
+              {"PolynomialLR", {12, 1}, 0.4 * 7 / 8},
+              {"CosineAnnealingLR", {4, 0}, 0.4 + 0.5 * (1 - cos(M_PI / 4))},
+              {"SWALR", {0.1, 2, 1}, 0.25}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+    PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+    PX_SCOPED(px_scheduler) s = NULL;
+    OK(px_optimizer_set_initial_lr(o, 0, 1));
+    OK(px_optimizer_set(o, 0, "lr", 0.4));
+    OK(px_scheduler_new(&s, px_scheduler_kind_find(rows[i].name), o, rows[i].options, NULL, 0, 3));
+    CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.4, 1e-16);
+    OK(px_scheduler_step(s));
+    CHECK_NEAR(px_scheduler_last_lr(s, 0), rows[i].after, 1e-12);
+  }
+}
+
 PX_TEST(invalid_schedule_options_are_refused) {
   static const struct {
     const char *name;

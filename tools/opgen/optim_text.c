@@ -316,7 +316,7 @@ void og_optim_write_texts(const char *folder) {
   fprintf(to,
           "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group at the "
           "construction of "
-          "its first schedule.\n");
+          "its first schedule; `initial` is true at the construction.\n");
   og_schedule_write_page(to);
   og_finish(to);
 }

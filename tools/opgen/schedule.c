@@ -45,21 +45,26 @@ typedef struct scope {
   const og_entry *entry;
   bool base;
 } scope;
+// Names of a schedule point, and their C expressions.
+static const char *const point_names[][2] = {{"epoch", "at->epoch"},
+                                             {"base", "at->base"},
+                                             {"lr", "at->lr"},
+                                             {"initial", "at->initial"},
+                                             {"pi", "M_PI"}};
+enum { POINT_NAMES = sizeof point_names / sizeof *point_names };
+
 static void look_up(const og_node *n, void *context) {
-  static const char *const point_names[] = {"epoch", "base", "lr", "pi"};
   scope *s = context;
   bool known = og_param_named(s->entry->params, s->entry->param_count, n->text) >= 0;
-  for (int i = 0; i < 4; i++) known |= !strcmp(n->text, point_names[i]);
+  for (int i = 0; i < POINT_NAMES; i++) known |= !strcmp(n->text, point_names[i][0]);
   if (!known) og_die(n->location, "unknown name '%s' in a formula of %s", n->text, s->entry->name);
   s->base |= !strcmp(n->text, "base");
 }
 
 // Ends a body and declares the names of the schedule point and the options it mentions.
 static void write_with_names(FILE *to, const og_entry *e, og_body *body, const char *options) {
-  static const char *const point_names[][2] = {
-      {"epoch", "at->epoch"}, {"base", "at->base"}, {"lr", "at->lr"}, {"pi", "M_PI"}};
   og_body_end(body);
-  for (int i = 0; i < 4; i++) og_declare(to, body, point_names[i][0], point_names[i][1]);
+  for (int i = 0; i < POINT_NAMES; i++) og_declare(to, body, point_names[i][0], point_names[i][1]);
   for (int i = 0; i < e->param_count; i++)
     og_declare(to, body, e->params[i].name, og_format("%s[%d]", options, i));
   fprintf(to, "%s", body->text);

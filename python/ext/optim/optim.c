@@ -815,17 +815,19 @@ static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_
 }
 
 EXT_FUNCTION(torch, _schedule_rates,
-             "(schedule: object, kind: str, closed: bool, epoch: float) -> tuple[list[float], "
-             "list[float]]",
+             "(schedule: object, kind: str, closed: bool, epoch: float, step: int, initial: bool) "
+             "-> tuple[list[float], list[float]]",
              "Returns the rates of the groups, and the associated momenta, if any, of the initial "
              "groups.") {
   PyObject *schedule;
   const char *kind;
-  bool closed;
+  bool closed, initial;
   double options[OPTIONS], epoch;
-  EXT_BIND(schedule, kind, closed, epoch);
+  int64_t step;
+  EXT_BIND(schedule, kind, closed, epoch, step, initial);
   const px_scheduler_kind *k = schedule_of(kind);
-  px_schedule_point at = {.options = options, .epoch = epoch};
+  px_schedule_point at = {
+      .options = options, .epoch = epoch, .step = (double)step, .initial = initial};
   if (!k) return NULL;
   bool lists = false, read = read_schedule(schedule, k, options, &at, &lists) == 0;
   PyObject *rates = read ? rates_of(schedule, k, &at, options, lists, closed) : NULL;

@@ -53,6 +53,11 @@ def _number(lr):
     return lr if isinstance(lr, int) else float(lr)
 
 
+def _reset_rates(optimizer):
+    for group in optimizer.param_groups:
+        _set_rate(group, group["initial_lr"])
+
+
 def _rates_of(optimizer):
     return [group["lr"].clone() if isinstance(group["lr"], _C.Tensor) else group["lr"]
             for group in optimizer.param_groups]
@@ -87,7 +92,7 @@ class LRScheduler:
             raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
         if last_epoch < -1:
             raise ValueError(f"last_epoch is not less than -1, but got {last_epoch}")
-        self.optimizer, self.last_epoch, self._step_count = optimizer, last_epoch, 0
+        self.optimizer, self.last_epoch = optimizer, last_epoch
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", _number(group["lr"]))
@@ -98,7 +103,15 @@ class LRScheduler:
                                "checkpoint but haven't properly loaded the optimizer state\n2. You're using "
                                "last_epoch >= 0 for a fresh training run (not recommended)")
         self.base_lrs = [_number(group["initial_lr"]) for group in optimizer.param_groups]
-        self._advance(last_epoch + 1, self.get_lr)
+        self._initial_step()
+
+    def _initial_step(self):
+        """Sets the rates of the first epoch."""
+        self._step_count, self._is_initial = 0, True
+        try:
+            self.step()
+        finally:
+            self._is_initial = False
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all attributes except the optimiser."""
@@ -116,35 +129,43 @@ class LRScheduler:
         """Returns the rates of self.last_epoch, one per group."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
-    def _advance(self, epoch, rates):
-        """Advances to an epoch and sets its rates. If computing them fails, the epoch is unchanged."""
-        before = self.last_epoch, self._step_count
-        self.last_epoch, self._step_count = epoch, self._step_count + 1
+    def _update_lr(self, epoch=None):
+        """Sets the rates of the next epoch, or of the given one by its closed form, if there is one. If it fails, the epoch is unchanged."""
+        before, rates = self.last_epoch, self.get_lr
+        if epoch is not None:
+            rates = getattr(self, "_get_closed_form_lr", rates)
+        self.last_epoch = before + 1 if epoch is None else epoch
         try:
             for group, lr in zip(self.optimizer.param_groups, rates()):
                 _set_rate(group, lr)
         except BaseException:
-            self.last_epoch, self._step_count = before
+            self.last_epoch = before
             raise
         self._last_lr = _rates_of(self.optimizer)
+
+    def _undo(self):
+        """Undoes the first step, so that a SequentialLR can repeat it."""
+        self.last_epoch -= 1
+
+    def _restart(self):
+        """Sets the rates of epoch 0 from the present ones."""
+        self.last_epoch = -1
+        self._update_lr()
 
     def step(self, epoch: float | None = None) -> None:
         """Sets the rates of the next epoch, or of the given one by its closed form."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
             warnings.warn(_TOO_EARLY, stacklevel=2)
-        if epoch is None:
-            self._advance(self.last_epoch + 1, self.get_lr)
-            return
-        if self._warns_of_epochs:
+        if epoch is not None and self._warns_of_epochs:
             warnings.warn(_EPOCH, stacklevel=2)
-        if not isfinite(epoch):
+        if epoch is not None and not isfinite(epoch):
             raise ValueError(f"there is no epoch {epoch}")
-        self._go_to(epoch)
-
-    def _go_to(self, epoch):
-        """Sets an arbitrary epoch. Uses the closed form of the rates, if there is one."""
-        closed = getattr(self, "_get_closed_form_lr", None)
-        self._advance(floor(epoch), self.get_lr if closed is None else lambda: closed(epoch))
+        self._step_count += 1
+        try:
+            self._update_lr(epoch)
+        except BaseException:
+            self._step_count -= 1
+            raise
 
 
 _LRScheduler = LRScheduler
@@ -205,7 +226,7 @@ class MultiplicativeLR(LambdaLR):
     def get_lr(self) -> list[float]:
         """Returns the current rates times the functions' values."""
         rates = [_number(group["lr"]) for group in self.optimizer.param_groups]
-        if self.last_epoch == 0:
+        if self._is_initial:
             return rates
         return [lr * function(self.last_epoch) for function, lr in zip(self.lr_lambdas, rates)]
 
@@ -228,8 +249,22 @@ class _Composite(LRScheduler):
         self.__dict__.update({key: value for key, value in state_dict.items()
                               if key != "_schedulers"})
 
+    def _undo(self):
+        for schedule in self._schedulers:
+            schedule._undo()
+
+    def _update_lr(self, epoch=None):
+        """Starts again from the initial rates, at a milestone of a SequentialLR."""
+        _reset_rates(self.optimizer)
+        self._restart()
+
     def _check(self, schedulers, optimizer):
         for number, schedule in enumerate(schedulers):
+            if not hasattr(schedule, "optimizer"):
+                raise TypeError(f"{type(self).__name__} at index {number} should have `optimizer` as its attribute.")
+            if isinstance(schedule, PlateauLR):
+                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs "
+                                 f"to be specified when calling `step`, but got one at index {number} in the given schedulers sequence.")
             if schedule.optimizer is not optimizer:
                 raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the "
                                  f"same optimizer, but got scheduler {type(schedule).__name__} at "
@@ -263,15 +298,23 @@ class SequentialLR(_Composite):
                              "one more than the number of milestone points, but got number of "
                              f"schedulers {len(schedulers)} and the number of milestones to be "
                              f"equal to {len(milestones)}")
-        self.optimizer, self.last_epoch, self._step_count = optimizer, last_epoch + 1, 0
+        self.optimizer, self.last_epoch = optimizer, last_epoch + 1
         self._schedulers, self._milestones = schedulers, milestones
-        # Constructing each scheduler has set the rates. Only the first scheduler's take effect.
-        for group in optimizer.param_groups:
-            _set_rate(group, group["initial_lr"])
-        for schedule in schedulers:
-            schedule.last_epoch -= 1
-        first = schedulers[0]
-        first._advance(first.last_epoch + 1, first.get_lr)
+        # Constructing each scheduler has set the rates. Only those of the first one take effect.
+        _reset_rates(optimizer)
+        super()._undo()
+        first = schedulers[bisect_right(milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
+
+    def _undo(self):
+        self.last_epoch -= 1
+        super()._undo()
+
+    def _restart(self):
+        self.last_epoch = 0
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._restart()
         self._last_lr = first.get_last_lr()
 
     def step(self) -> None:
@@ -280,9 +323,9 @@ class SequentialLR(_Composite):
         which = bisect_right(self._milestones, self.last_epoch)
         schedule = self._schedulers[which]
         if which > 0 and self._milestones[which - 1] == self.last_epoch:
-            schedule._go_to(0)
+            schedule._update_lr(0)
         else:
-            schedule._advance(schedule.last_epoch + 1, schedule.get_lr)
+            schedule.step()
         self._last_lr = schedule.get_last_lr()
 
 
@@ -301,9 +344,14 @@ class ChainedScheduler(_Composite):
         if not schedulers:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, "
                              "but got no scheduler.")
-        self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
+        self.optimizer = getattr(schedulers[0], "optimizer", None) if optimizer is None else optimizer
         self._check(schedulers, self.optimizer)
         self._schedulers = list(schedulers)
+        self._last_lr = _rates_of(self.optimizer)
+
+    def _restart(self):
+        for schedule in self._schedulers:
+            schedule._restart()
         self._last_lr = _rates_of(self.optimizer)
 
     def step(self) -> None:
@@ -387,11 +435,12 @@ class KindLR(_Options, LRScheduler):
         for group, rate in zip(optimizer.param_groups, lr):
             _set_rate(group, rate)
 
-    def _rates(self, closed, epoch):
-        rates, momenta = _C._schedule_rates(self, self._kind, closed, epoch)
+    def _rates(self, closed):
+        epoch = self.last_epoch
+        rates, momenta = _C._schedule_rates(self, self._kind, closed, epoch, self._step_count - 1, self._is_initial)
         _set_momenta(self.optimizer, momenta)
         if "T_0" in self._options:
-            self.T_cur, self.T_i = epoch, self.T_0
+            self.T_cur, self.T_i, self.last_epoch = epoch, self.T_0, floor(epoch)
             while self.T_cur >= self.T_i:
                 self.T_cur, self.T_i = self.T_cur - self.T_i, self.T_i * self.T_mult
         return rates
@@ -412,10 +461,10 @@ class KindLR(_Options, LRScheduler):
 
     def get_lr(self) -> list[float]:
         """Returns the next rates, one per group."""
-        return self._rates(self._by_epoch, self.last_epoch)
+        return self._rates(self._by_epoch)
 
-    def _get_closed_form_lr(self, epoch=None):
-        return self._rates(True, self.last_epoch if epoch is None else epoch)
+    def _get_closed_form_lr(self):
+        return self._rates(True)
 
     @property
     def _warns_of_epochs(self):

@@ -984,7 +984,8 @@ class Schedulers(unittest.TestCase):
             schedule.step()
         other = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
         state = schedule.state_dict()
-        self.assertEqual(state, {"step_size": 2, "gamma": 0.5, "base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_last_lr": [0.05]})
+        self.assertEqual(state, {"step_size": 2, "gamma": 0.5, "base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_is_initial": False,
+                                 "_last_lr": [0.05]})
         other.load_state_dict(state)
         self.assertEqual(other.last_epoch, 3)
 
