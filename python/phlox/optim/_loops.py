@@ -37,6 +37,8 @@ class _Loop(Optimizer):
 class Adafactor(_Loop):
     """Vectors have a full second moment; matrices have row and column means of it."""
 
+    _numbers = ("step",)
+
     def _update(self, parameter, grad, state, group, lr):
         state.setdefault("step", torch.tensor(0.0)).add_(1)
         step, min_value = state["step"].item(), group["eps"][0]

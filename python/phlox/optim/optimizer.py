@@ -116,6 +116,7 @@ class Optimizer(_C._Optimizer):
     _optimizer_state_dict_pre_hooks = _optimizer_state_dict_post_hooks = _NO_HOOKS
     _optimizer_load_state_dict_pre_hooks = _optimizer_load_state_dict_post_hooks = _NO_HOOKS
     _warned_capturable_if_run_uncaptured = False
+    _numbers: tuple[str, ...] = ()  # names of counters in the state of a parameter
     profile_hook_step = staticmethod(_hooked)
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
@@ -143,6 +144,18 @@ class Optimizer(_C._Optimizer):
     def __setstate__(self, state):
         self.__dict__.update(state)
         self._wrap_step()
+        for group in self.param_groups if self._numbers else ():
+            for parameter in group["params"]:
+                self._convert_numbers(group, parameter)
+
+    def _convert_numbers(self, group, parameter):
+        """Converts counters saved as numbers, by old releases of PyTorch, to tensors."""
+        state, fused = self.state.get(parameter, {}), group.get("fused")
+        home = parameter.device if fused or group.get("capturable") else "cpu"
+        wide = torch.get_default_dtype() == torch.float64 and not fused
+        for name in self._numbers:
+            if name in state and not isinstance(state[name], torch.Tensor):
+                state[name] = torch.tensor(float(state[name]), dtype=torch.float64 if wide else torch.float32, device=home)
 
     def __repr__(self):
         text = type(self).__name__ + " ("

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers that count steps on the device, so that they can be captured in a graph. Requires a device."""
+import inspect
 import unittest
 import warnings
 
 import phlox as torch
-from phlox import nn
+from phlox import nn, optim
 
 KINDS = [("Adam", {}), ("Adam", dict(amsgrad=True, weight_decay=0.1)), ("AdamW", {}), ("NAdam", {}), ("RAdam", {}), ("Adamax", {}),
          ("Adadelta", {}), ("RMSprop", dict(momentum=0.9, centered=True)), ("Rprop", {}), ("ASGD", dict(t0=2))]
@@ -130,6 +131,39 @@ class Capturable(unittest.TestCase):
             saved["param_groups"][0].update(flags)
             other.load_state_dict(saved)
             self.assertTrue(other.state[p]["step"].is_cuda)
+
+    def test_counters_saved_as_numbers_become_tensors(self):
+        kinds = [kind for kind in vars(optim).values() if isinstance(kind, type) and issubclass(kind, optim.Optimizer) and kind._numbers]
+        self.assertEqual(len(kinds), 11)
+        for kind in kinds:
+            for flags in ({}, {"capturable": True}, {"fused": True}):
+                if not set(flags) <= set(inspect.signature(kind).parameters):
+                    continue
+                with self.subTest(kind=kind.__name__, **flags):
+                    p = nn.Parameter(torch.ones(2, 2, device="cuda"))
+                    p.grad = torch.ones_like(p)
+                    first, second = kind([p], **flags), kind([p], **flags)
+                    first.step()
+                    saved = first.state_dict()
+                    wanted = {name: saved["state"][0][name] for name in kind._numbers}
+                    saved["state"][0].update({name: value.item() for name, value in wanted.items()}, step=1)
+                    second.load_state_dict(saved)
+                    found = second.state[p]
+                    self.assertEqual({name: (found[name].dtype, found[name].device, found[name].item()) for name in wanted},
+                                     {name: (value.dtype, value.device, value.item()) for name, value in wanted.items()})
+                    second.step()
+                    self.assertEqual(found["step"].item(), 2)
+
+    def test_counters_have_the_default_dtype_unless_fused(self):
+        self.addCleanup(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        for flags, dtype in (({}, torch.float64), ({"capturable": True}, torch.float64), ({"fused": True}, torch.float32)):
+            (p, *_), optimizer = make("Adam", **flags)
+            optimizer.step()
+            saved = optimizer.state_dict()
+            saved["state"][0]["step"] = 1
+            optimizer.load_state_dict(saved)
+            self.assertEqual(optimizer.state[p]["step"].dtype, dtype)
 
     @staticmethod
     def file(value):
