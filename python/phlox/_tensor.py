@@ -49,7 +49,7 @@ def _rebuild_from_type_v2(func, new_type, args, state):
     attributes."""
     made = func(*args)
     if type(made) is not new_type:
-        made = made.as_subclass(new_type)
+        made = made.detach().as_subclass(new_type).requires_grad_(made.requires_grad)  # a leaf
     if getattr(new_type, "__setstate__", None) is not _C.Tensor.__setstate__:
         made.__setstate__(state)
         return made

@@ -215,7 +215,7 @@ def _state_of_module(module):
 def _reduced_tensor(tensor):
     kind = type(tensor)
     state = tensor.__dict__
-    if isinstance(tensor, _C._Parameter):
+    if issubclass(kind, _C._Parameter):
         args = tensor.detach(), tensor.requires_grad, OrderedDict()
         func = _utils._rebuild_parameter
         if kind is _C._Parameter:

@@ -183,6 +183,10 @@ static inline px_tensor *ext_tensor(PyObject *object) {
 static inline bool ext_is_plain(PyObject *object) {
   return Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType);
 }
+// True if objects of other classes of tensors were made.
+extern bool ext_has_subclasses;
+// True for a Parameter, and for an object of another class that nn.Parameter made.
+bool ext_is_parameter(PyObject *object);
 // The tensor of an object as an object of another class: a view, or the tensor itself if `spent`
 // (the object has no other owner and is about to be destroyed).
 PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent);
@@ -226,7 +230,7 @@ bool ext_is_sharded(PyObject *object);
 PyObject *ext_wrap_like(PyObject *like, px_tensor *tensor);
 // Makes the parameter of a leaf over `data`, of the class registered for data's class. NULL before
 // any class is registered.
-extern PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
+extern PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf);
 // Norm over all ranks of tensors, or of their gradients. *out is NULL if none is sharded.
 int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, double norm_type,
                      bool error_if_nonfinite);

@@ -56,8 +56,12 @@ static void store_attributes(ext_tensor_object *self) {
   px_tensor_set_kept(self->tensor, kept);
 }
 
+bool ext_has_subclasses;
 static ext_tensor_object *tensor_alloc(PyTypeObject *type) {
-  if (type != ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
+  if (type != ext_TensorType || !free_count) {
+    ext_has_subclasses |= type != ext_TensorType && type != ext_ParameterType;
+    return (ext_tensor_object *)type->tp_alloc(type, 0);
+  }
   ext_tensor_object *self = free_list[--free_count];
   _Py_NewReference((PyObject *)self);  // type and type reference are still set
   PyObject_GC_Track(self);
@@ -209,7 +213,46 @@ EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_Tensor
                 .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
 
 // ---- Parameter: a leaf tensor registered by modules
-PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
+PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf);
+
+// A parameter of a user-defined subclass keeps its class and is marked by an attribute.
+static PyObject *marked_parameter(PyObject *data, bool requires_grad) {
+  EXT_OWNED *made = PyObject_CallMethod(data, "detach", NULL);
+  if (!made) return NULL;
+  if (!Py_IS_TYPE(made, Py_TYPE(data)))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Creating a Parameter from an instance of type %s requires that detach() returns an "
+             "instance of the same type, but return type %s was found instead. To use the type as "
+             "a Parameter, please correct the detach() semantics defined by its "
+             "__torch_dispatch__() implementation.",
+             ext_type_name(data), ext_type_name(made));
+  EXT_OWNED *leaf =
+      PyObject_CallMethod(made, "requires_grad_", "O", requires_grad ? Py_True : Py_False);
+  if (!leaf || PyObject_SetAttrString(leaf, "_is_param", Py_True) < 0) return NULL;
+  px_tensor_set_parameter(ext_tensor(leaf), true);
+  return ext_moved(&leaf);
+}
+
+bool ext_is_parameter(PyObject *object) {
+  if (!ext_is_tensor(object)) return false;
+  if (PyObject_TypeCheck(object, ext_ParameterType)) return true;
+  PyObject *dict = ((ext_tensor_object *)object)->dict;
+  return dict && PyDict_GetItemString(dict, "_is_param") == Py_True;
+}
+
+static PyObject *check_instance(PyObject *cls, PyObject *object) {
+  if (PyObject_TypeCheck(object, (PyTypeObject *)cls)) Py_RETURN_TRUE;
+  if (cls == (PyObject *)ext_ParameterType && ext_is_parameter(object)) Py_RETURN_TRUE;
+  return PyObject_CallMethod((PyObject *)&PyType_Type, "__instancecheck__", "OO", cls, object);
+}
+static PyMethodDef parameter_meta_methods[] = {{"__instancecheck__", check_instance, METH_O, NULL},
+                                               {NULL, NULL, 0, NULL}};
+static PyTypeObject parameter_meta = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.nn.parameter._ParameterMeta",
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_methods = parameter_meta_methods,
+};
+
 static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires_grad) {
   if (requires_grad) EXT_TRY(px_dtype_check_grad(px_tensor_dtype(data)));
   PX_SCOPED(px_tensor) leaf = NULL;
@@ -217,9 +260,10 @@ static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires
   EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad));
   px_tensor_set_parameter(leaf, true);
   PyObject *of = px_tensor_user(data);
-  if (type == ext_ParameterType && of && ext_parameter_like)
-    return ext_parameter_like(of, PX_MOVE(leaf));
-  return ext_wrap_as(type, PX_MOVE(leaf));
+  if (!of || ext_is_plain(of)) return ext_wrap_as(type, PX_MOVE(leaf));
+  bool sharded = type == ext_ParameterType && ext_parameter_like;
+  PyObject *made = sharded ? ext_parameter_like(of, leaf) : NULL;
+  return made || PyErr_Occurred() ? made : marked_parameter(of, requires_grad);
 }
 
 EXT_NEW(parameter, "(data: Tensor | None = None, requires_grad: bool = True)") {
@@ -272,7 +316,9 @@ static int make_tensor_types(PyObject *torch) {
   ext_TensorType = make_class("torch.Tensor", &ext_TensorBaseType, tensor_slots);
   if (!ext_TensorType) return -1;
   ext_ParameterType = make_class("torch.nn.parameter.Parameter", ext_TensorType, parameter_slots);
-  if (!ext_ParameterType) return -1;
+  parameter_meta.tp_base = &PyType_Type;
+  if (!ext_ParameterType || PyType_Ready(&parameter_meta) < 0) return -1;
+  Py_SET_TYPE(ext_ParameterType, &parameter_meta);
   if (ext_register_owner("tensor", ext_TensorType) < 0 ||
       ext_register_owner("parameter", ext_ParameterType) < 0)
     return -1;

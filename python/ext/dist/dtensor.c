@@ -36,9 +36,9 @@ PyObject *ext_wrap_like(PyObject *like, px_tensor *tensor) {
   return alike ? with_spec(tensor_class, px_retain(tensor), like) : ext_wrap_borrowed(tensor);
 }
 
-static PyObject *parameter_like(PyObject *data, px_tensor *leaf_take) {
-  return ext_is_sharded(data) ? with_spec(ext_ShardedParameterType, leaf_take, data)
-                              : ext_wrap_as(ext_ParameterType, leaf_take);
+// NULL for other classes.
+static PyObject *parameter_like(PyObject *data, px_tensor *leaf) {
+  return ext_is_sharded(data) ? with_spec(ext_ShardedParameterType, px_retain(leaf), data) : NULL;
 }
 
 EXT_FUNCTION(torch, _sharded_classes, "(tensor: type, parameter: type) -> None",
@@ -565,23 +565,4 @@ int ext_sharded_found(PyObject *grads, PyObject *found) {
     Py_XSETREF(before, Py_NewRef(place));
   }
   return 0;
-}
-
-// ---- state dicts
-
-static px_status put_detached(const char *name, const px_module_entry *entry, px_module *owner,
-                              void *dict) {
-  bool saved = entry->tensor && (entry->sort != PX_ENTRY_BUFFER || entry->persistent);
-  PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
-  EXT_OWNED *owned = object;
-  EXT_OWNED *key = ext_is_sharded(object) ? ext_str(name) : NULL;
-  if (!key) return PyErr_Occurred() ? ext_error_from_python() : PX_OK;
-  EXT_OWNED *value = PyObject_CallMethod(object, "detach", NULL);
-  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();
-}
-
-px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {
-  if (!tensor_class) return PX_OK;
-  PX_TRY(px_module_walk(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
-  return px_module_walk(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
 }

@@ -36,7 +36,7 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
   if (is_used_otherwise(self, name, PX_ENTRY_PARAMETER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
   if (param) ext_type_text(param, given, sizeof given);
-  if (param && !PyObject_TypeCheck(param, ext_ParameterType))
+  if (param && !ext_is_parameter(param))
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
              given, text);

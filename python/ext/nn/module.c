@@ -689,8 +689,7 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
   if (!value) return module_delattr(self, name, text);
   // Numbers and texts skip these tests: tensors and modules are of run-time types.
   bool heap = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE);
-  if (heap && PyObject_TypeCheck(value, ext_ParameterType))
-    return assign_parameter(self, text, value);
+  if (heap && ext_is_parameter(value)) return assign_parameter(self, text, value);
   if ((heap || Py_IS_TYPE(value, &ext_ModuleType)) && ext_is_module(value))
     return assign_child(self, text, value);
   int done = assign_known(self, text, value);

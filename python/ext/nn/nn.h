@@ -233,4 +233,3 @@ extern PyObject *ext_global_hooks;
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name);
 
 // Adds the local shards of a module's sharded parameters to a state dict (dtensor.c).
-px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix);

@@ -12,6 +12,18 @@ static PyObject *dict_of(const px_dict *state) {
   return dict;
 }
 
+// The values of subclasses of Tensor are those of their detach().
+static px_status put_detached(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *dict) {
+  bool saved = entry->tensor && (entry->sort != PX_ENTRY_BUFFER || entry->persistent);
+  PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
+  EXT_OWNED *owned = object;
+  EXT_OWNED *key = object && !ext_is_plain(object) ? ext_str(name) : NULL;
+  if (!key) return PyErr_Occurred() ? ext_error_from_python() : PX_OK;
+  EXT_OWNED *value = PyObject_CallMethod(object, "detach", NULL);
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();
+}
+
 // Replaces detached values in `dict` by the parameters and buffers themselves.
 static px_status put_itself(const char *name, const px_module_entry *entry, px_module *owner,
                             void *dict) {
@@ -50,7 +62,9 @@ EXT_METHOD(module, state_dict,
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
   if (!dict) return NULL;
-  EXT_TRY(ext_sharded_state(dict, ext_module(self), bare));
+  if (ext_has_subclasses)
+    EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
+                           put_detached, dict));
   if (keep_vars)
     EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));

@@ -403,7 +403,9 @@ static PyObject *tensor_repr(PyObject *self) {
   if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
   if (Py_IS_TYPE(self, ext_TensorType)) return ext_tensor_text(self, "tensor(");
   EXT_OWNED *prefix = PyUnicode_FromFormat("%s(", ext_type_name(self));
-  return prefix ? ext_tensor_text(self, PyUnicode_AsUTF8(prefix)) : NULL;
+  EXT_OWNED *text = prefix ? ext_tensor_text(self, PyUnicode_AsUTF8(prefix)) : NULL;
+  bool marked = text && ext_is_parameter(self);
+  return marked ? PyUnicode_FromFormat("Parameter(%U)", text) : ext_moved(&text);
 }
 EXT_SLOT(tensor_base, tp_repr, tensor_repr);
 

@@ -4,6 +4,8 @@ training modes and traversed."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
+import copy
+import io
 import pickle
 import unittest
 from collections import OrderedDict
@@ -237,6 +239,93 @@ class Registration(unittest.TestCase):
         self.assertEqual((seen, type(module.child), module.b.item()), (["p"], nn.Tanh, 1))
         module.child = nn.ReLU()
         self.assertIsInstance(module.child, nn.ReLU)
+
+
+
+class Scaled(torch.Tensor):
+    scale = 3
+
+
+class Noted(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class OwnParameter(nn.Parameter):
+    pass
+
+
+class SubclassParameters(unittest.TestCase):
+    def each(self):
+        for kind in (Scaled, Noted):
+            with self.subTest(kind.__name__):
+                yield kind, torch.ones(2, 2).as_subclass(kind)
+
+    def check(self, value, kind, requires_grad=True):
+        self.assertIs(type(value), kind)
+        self.assertIsInstance(value, nn.Parameter)
+        self.assertEqual((value.requires_grad, value.is_leaf), (requires_grad, True))
+
+    def test_a_parameter_keeps_the_class_of_its_data(self):
+        for kind, data in self.each():
+            data.note = 1
+            made = nn.Parameter(data)
+            self.check(made, kind)
+            self.check(nn.Parameter(data, requires_grad=False), kind, False)
+            self.check(OwnParameter(data), kind)
+            self.assertEqual((made.data_ptr(), hasattr(made, "note")), (data.data_ptr(), False))
+            self.assertNotIsInstance(data, nn.Parameter)
+            self.assertNotIsInstance(made, OwnParameter)
+            self.assertEqual([type(t) for t in (made * 2, made.detach(), made.data, made.clone())], [kind] * 4)
+            self.assertNotIsInstance(made * 2, nn.Parameter)
+            self.assertTrue(repr(made).startswith(f"Parameter({kind.__name__}("))
+
+    def test_modules_register_it(self):
+        for kind, data in self.each():
+            module = nn.Module()
+            module.first = nn.Parameter(data)
+            module.register_parameter("second", nn.Parameter(data))
+            module.list, module.dict = nn.ParameterList([data]), nn.ParameterDict({"a": data})
+            self.assertEqual(len(list(module.parameters())), 4)
+            for parameter in (*module.parameters(), module.get_parameter("first"), *module.double().parameters(),
+                              *copy.deepcopy(module).parameters(), *pickle.loads(pickle.dumps(module)).parameters()):
+                self.check(parameter, kind)
+            with self.assertRaisesRegex(TypeError, "cannot assign"):
+                module.first = data
+
+    def test_state_dicts_have_the_class(self):
+        for kind, data in self.each():
+            module = nn.Module()
+            module.weight = nn.Parameter(data)
+            module.register_buffer("kept", data)
+            module.register_buffer("hidden", data, persistent=False)
+            state = module.state_dict()
+            self.assertEqual({name: type(value) for name, value in state.items()}, {"weight": kind, "kept": kind})
+            self.assertEqual((state["weight"].requires_grad, state["weight"].data_ptr()), (False, data.data_ptr()))
+            self.assertIs(module.state_dict(keep_vars=True)["weight"], module.weight)
+            module.load_state_dict({name: value * 5 for name, value in state.items()})
+            self.assertEqual(module.weight.sum().item(), 20)
+
+    def test_files_have_the_class(self):
+        for kind, data in self.each():
+            file = io.BytesIO()
+            torch.save(nn.Parameter(data), file)
+            file.seek(0)
+            self.check(torch.load(file, weights_only=False), kind)
+
+    def test_it_is_trained(self):
+        for kind, data in self.each():
+            parameter = nn.Parameter(data)
+            optimizer = torch.optim.SGD([parameter], lr=1.0)
+            (parameter * 2).sum().backward()
+            optimizer.step()
+            self.check(parameter, kind)
+            self.assertEqual(parameter.sum().item(), -4)
+
+    def test_a_class_whose_detach_loses_it_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "Creating a Parameter from an instance of type OwnParameter requires that detach"):
+            nn.Parameter(OwnParameter(torch.ones(2)))
 
 
 if __name__ == "__main__":
