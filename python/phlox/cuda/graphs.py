@@ -19,7 +19,9 @@ class _Replay(torch.autograd.Function):
     def forward(ctx, graphed, *inputs):
         ctx.graphed = graphed
         _C._graphed_replay(graphed.graphs[0], graphed.inputs, inputs)
-        return tuple(r.detach() for r in graphed.results)
+        results = tuple(r.detach() for r in graphed.results)
+        ctx.mark_non_differentiable(*(r for r, of in zip(results, graphed.results) if not of.requires_grad))
+        return results
 
     @staticmethod
     @once_differentiable
@@ -44,12 +46,14 @@ class _Callable:
         self.results, self.spec = tree_flatten(self.function(*self.args))
         self.grad_outputs = [torch.zeros_like(r) if r.requires_grad else None for r in self.results]
 
+    def has_gradients(self):
+        return any(r.requires_grad for r in self.results)
+
     def backward(self):
         wanted, roots = ([t for t in ts if t.requires_grad] for ts in (self.inputs, self.results))
-        grads = iter(wanted and roots and torch.autograd.grad(
-            roots, wanted, [g for g in self.grad_outputs if g is not None],
-            allow_unused=self.unused))
-        self.grads = [next(grads, None) if i.requires_grad else None for i in self.inputs]
+        grads = iter(torch.autograd.grad(roots, wanted, [g for g in self.grad_outputs if g is not None],
+                                         allow_unused=self.unused))
+        self.grads = [next(grads) if i.requires_grad else None for i in self.inputs]
 
     def __call__(self, *args):
         results = _Replay.apply(self, *tree_leaves(args), *self.parameters)
@@ -76,12 +80,16 @@ def make_graphed_callables(
     with cuda.stream(cuda.Stream()):
         cuda.synchronize()
         for graphed in parts * num_warmup_iters:
-            graphed.forward(), graphed.backward()
+            graphed.forward()
+            if graphed.has_gradients():
+                graphed.backward()
         cuda.synchronize()
     pool = pool or graph_pool_handle()
-    steps = [(p.graphs[0], p.forward) for p in parts]
-    for captured, step in steps + [(p.graphs[1], p.backward) for p in reversed(parts)]:
-        with graph(captured, pool, capture_error_mode=capture_error_mode):
-            step()
+    for graphed in parts:
+        with graph(graphed.graphs[0], pool, capture_error_mode=capture_error_mode):
+            graphed.forward()
+    for graphed in filter(_Callable.has_gradients, reversed(parts)):
+        with graph(graphed.graphs[1], pool, capture_error_mode=capture_error_mode):
+            graphed.backward()
     made = tuple(graphed.install() for graphed in parts)
     return made if several else made[0]

@@ -4,6 +4,7 @@ import gc
 import os
 import tempfile
 import unittest
+import warnings
 
 import phlox as torch
 from phlox import nn
@@ -128,6 +129,34 @@ class Callables(unittest.TestCase):
         (p.sum() + (q * 2).sum()).backward()
         self.assertTrue(torch.equal(p, a * b) and torch.equal(q, a + 1))
         self.assertTrue(torch.equal(a.grad, b + 2) and torch.equal(b.grad, a))
+
+    def test_callables_without_gradients_capture_no_backward(self):
+        class Double(nn.Module):
+            def forward(self, x):
+                return x * 2
+
+        def without_grad(*args):
+            with torch.no_grad():
+                return torch.cuda.make_graphed_callables(*args)
+
+        make, frozen = torch.cuda.make_graphed_callables, nn.Linear(2, 2).cuda().requires_grad_(False)
+        x, leaf = torch.ones(3, 2, device="cuda"), torch.ones(3, 2, device="cuda", requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for made, given in ((make(Double(), (x,)), x), (make(frozen, (x,)), x), (make(lambda t: t * 2, (x,)), x),
+                                (make(lambda t: t.detach() * 2, (leaf,)), leaf), (without_grad(nn.Linear(2, 2).cuda(), (x,)), x)):
+                self.assertFalse(made(given).requires_grad)
+            first, second = make((Double(), nn.Linear(2, 2).cuda()), ((x,), (x,)))
+            self.assertEqual((first(x).requires_grad, second(x).requires_grad), (False, True))
+            second(x).sum().backward()
+            self.assertTrue(torch.equal(second.bias.grad, torch.full((2,), 3., device="cuda")))
+
+    def test_results_without_gradients_have_none(self):
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        first, second = torch.cuda.make_graphed_callables(lambda t: (t * 2, t.detach() * 3), (x,))(x)
+        self.assertEqual((first.requires_grad, second.requires_grad), (True, False))
+        first.sum().backward()
+        self.assertEqual(x.grad.tolist(), [2., 2., 2.])
 
     def test_other_training_mode_runs_eagerly(self):
         m = nn.Linear(3, 2).cuda()
