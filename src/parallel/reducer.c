@@ -127,6 +127,11 @@ static void release_in_place(px_reducer *self) {
   }
 }
 
+// A static graph keeps the uses of the first step.
+static void forget_uses(px_reducer *self) {
+  for (int i = 0; i < self->count && !self->static_graph; i++) self->variables[i].used = false;
+}
+
 static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
   PX_TRY(receive_used(self));
@@ -136,6 +141,7 @@ static px_status finish_all(px_reducer *self) {
     status = write_gradient(self, &self->variables[i]);
   PX_TRY(px_launch_batch_end(status));
   release_in_place(self);
+  forget_uses(self);
   return PX_OK;
 }
 
@@ -308,7 +314,6 @@ static void note_arrival(px_reducer *self, px__variable *v) {
 
 static px_status take_gradient(px_reducer *self, px__variable *v) {
   note_arrival(self, v);
-  v->used = true;
   if (self->static_graph && !self->learned) return count_use(self, v);
   if (self->static_graph && --v->left > 0) return PX_OK;
   self->in_step = true;
@@ -319,12 +324,15 @@ static px_status take_gradient(px_reducer *self, px__variable *v) {
   return call_at_end(self, finish);
 }
 
+// A gradient accumulated in passes that are not reduced is part of the next reduction, although the
+// parameter may be unused there.
 static px_status on_gradient(px_tensor *tensor, void *context) {
   px__variable *v = context;
   px_reducer *self = v->reducer;
   bool was = px_grad_enabled();
   pthread_mutex_lock(&self->lock);
   px_grad_set_enabled(false);
+  v->used |= !self->learned;
   px_status status = px__mixed_on_gradient(self);
   if (status == PX_OK && self->armed) status = take_gradient(self, v);
   px_grad_set_enabled(was);
@@ -424,7 +432,6 @@ static void prepare(px_reducer *self) {
     px__variable *v = &self->variables[i];
     v->ready = false;
     v->unused = self->learned && !v->uses;
-    if (!self->static_graph) v->used = false;  // a static graph keeps the value of the first step
     v->left = v->uses;
   }
   px_release(self->used_work);
@@ -484,6 +491,7 @@ static px_status shadow(px_reducer *self) {
   px_tensor **kept;
   PX_TRY(begin_step(self));
   prepare(self);
+  forget_uses(self);
   PX_TRY(px_alloc((void **)&kept, (size_t)self->bucket_count * sizeof *kept));
   px_status status = stash_buckets(self, kept, false);
   if (status == PX_OK) status = send_nothing(self);

@@ -22,7 +22,7 @@ typedef struct px__variable {
   bool ready;       // its gradient has arrived or is known to be unused
   bool unused;      // the outputs do not depend on it
   bool noted;       // listed in `arrival`
-  bool used;        // this rank received a gradient
+  bool used;        // this rank received a gradient after the previous reduction
   int uses, left;   // static graph: gradient arrivals per step, and those still pending
 } px__variable;
 

@@ -241,6 +241,43 @@ static void shadow_steps(px_comm *comm, px_device device) {
 }
 PX_TEST(a_rank_without_input_joins_the_reduction_with_zeros) { run_ranks(2, ON_CPU, shadow_steps); }
 
+// Backward of sum(factor * p), reduced unless `reducer` is NULL.
+static void pass(px_reducer *reducer, px_tensor *p, double factor) {
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  if (reducer) OK(px_reducer_begin(reducer));
+  OK(px_mul_scalar(&scaled, p, px_float(factor)));
+  OK(px_sum(&loss, scaled, NULL, 0, false, PX_DTYPE_NONE));
+  if (reducer) OK(px_reducer_expect(reducer, &loss, 1));
+  OK(px_backward(1, &loss, NULL, false, false));
+}
+
+static void passes_of_parts(px_comm *comm, px_device device) {
+  double mine = px_comm_rank(comm) + 1;
+  for (int view = 0; view < 2; view++) {
+    px_tensor *parts[] = {parameter(1), parameter(1), parameter(1)};
+    px_reducer *reducer;
+    px_reducer_options options = {
+        .comm = comm, .parameters = parts, .count = 3, .find_unused = true, .bucket_view = view};
+    OK(px_reducer_new(&reducer, &options));
+    pass(NULL, parts[0], mine);
+    pass(reducer, parts[1], mine);
+    check_grad(parts[0], 1.5);
+    check_grad(parts[1], 1.5);
+    CHECK(!px_tensor_grad(parts[2]));
+    for (int i = 0; i < 3; i++) OK(px_tensor_set_grad(parts[i], NULL));
+    pass(reducer, parts[2], mine);
+    CHECK(!px_tensor_grad(parts[0]) && !px_tensor_grad(parts[1]));
+    check_grad(parts[2], 1.5);
+    px_release(reducer);
+    for (int i = 0; i < 3; i++) px_release(parts[i]);
+  }
+}
+
+PX_TEST(a_reduction_includes_gradients_of_passes_without_one) {
+  run_ranks(2, ON_CPU, passes_of_parts);
+}
+
 static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
   FAILS(px_comm_check_parameters(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,

@@ -74,6 +74,46 @@ class Branches(nn.Module):
         return {"out": [getattr(self, branch)(x)]}
 
 
+def no_sync_of_parts(r, n, device):
+    x = torch.full((1, 4), r + 1., device=device)
+    halved = {"_register_builtin_comm_hook": dist.BuiltinCommHookType.FP16_COMPRESS}
+    for how, hook in (({}, {}), ({"gradient_as_bucket_view": True}, {}), ({"bucket_cap_mb": 1e-5}, {}), ({}, halved)):
+        m = DDP(Branches().to(device), find_unused_parameters=True, **how)
+        for name, value in hook.items():
+            getattr(m, name)(value)
+
+        def run(branch):
+            m(x, branch)["out"][0].sum().backward()
+
+        def grads():
+            return [None if (grad := getattr(m.module, branch).weight.grad) is None else grad.mean().item() for branch in "abc"]
+
+        with m.no_sync():
+            run("a")
+        run("b")
+        assert grads() == [1.5, 1.5, None]
+        with m.no_sync():
+            run("c")
+            run("b")
+        run("a")
+        assert grads() == [3., 3., 1.5]
+        m.zero_grad()
+        run("b")
+        assert grads() == [None, 1.5, None]
+        m.zero_grad()
+        with m.no_sync():
+            run("ac"[r])  # other parts on other ranks
+        run("b")
+        assert grads() == [0.5, 1.5, 1.]
+        m.zero_grad()
+        with m.no_sync():
+            run("a")
+        with m.no_sync(), torch.no_grad():
+            m(x, "b")
+        run("c")
+        assert grads() == [1.5, None, 1.5]
+
+
 def check_unused_parameters(r, n, device):
     m = DDP(Branches().to(device), find_unused_parameters=True)
     x = torch.ones(2, 4, device=device)
@@ -487,6 +527,10 @@ class DDPTest(unittest.TestCase):
     def test_no_sync_accumulates_gradients(self):
         for backend, _ in self.backends(2):
             ranks(no_sync_then_sync, backend=backend)
+
+    def test_no_sync_of_unused_parameters_is_reduced_later(self):
+        for backend, _ in self.backends(2):
+            ranks(no_sync_of_parts, backend=backend)
 
     def test_unused_parameters(self):
         for backend, _ in self.backends(2):
