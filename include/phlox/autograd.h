@@ -98,6 +98,11 @@ PX_CALL px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hook 
 PX_API void *px_node_user(const px_node *self);
 PX_CALL px_node_set_user(px_node *self, void *note, void (*release)(void *note));
 
+// Exchanges all of two tensors but their identity: memory, geometry, gradient, history, hooks.
+// Owners of a tensor then own the other's contents. `owners` are the references that the caller
+// knows. PX_RUNTIME if there are others, except that of a leaf's AccumulateGrad node; running it
+// then fails.
+PX_CALL px_tensor_swap(px_tensor *self, int32_t owners, px_tensor *other, int32_t other_owners);
 // For garbage collectors of embedding languages. px_tensor_is_sole is true if self has only
 // `owners` references and self is the only owner of the node that made it. px_tensor_context_next
 // returns the next context that would be released with self: of a hook (`hook` is its id) or of a

@@ -38,6 +38,9 @@ PX_API void px_tensor_set_new_marks(unsigned fresh, unsigned view);
 // tensor's object, borrowed.
 PX_API void *px_tensor_slot(const px_tensor *self);
 PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
+// Exchanges the memory, the geometry, the marks and the objects of two tensors, but not their
+// users. PX_RUNTIME under vmap. Programs call px_tensor_swap.
+PX_CALL px_tensor_exchange(px_tensor *self, px_tensor *other);
 // For views: the storage version at the creation of the view or the last update of its history.
 PX_API uint64_t px_tensor_view_version(const px_tensor *self);
 PX_API void px_tensor_set_view_version(px_tensor *self, uint64_t version);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors over existing memory: as_strided with bounds checks, detach, aliases. In-place changes of
 // a tensor's geometry or storage.
+#include "phlox/extend.h"
 #include "tensor/in_use.h"
 #include "tensor/storage.h"
 
@@ -174,6 +175,36 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   old = self->storage;
   self->storage = px_retain(value->storage);
   set_geometry(self, value);
+  return PX_OK;
+}
+
+#define EXCHANGE(field) \
+  do { \
+    __typeof__(self->field) kept = self->field; \
+    self->field = other->field; \
+    other->field = kept; \
+  } while (0)
+
+px_status px_tensor_exchange(px_tensor *self, px_tensor *other) {
+  PX_GIVEN(self);
+  PX_GIVEN(other);
+  PX_CHECK(!px__is_batched(self) && !px__is_batched(other), PX_RUNTIME,
+           "tensors under vmap transform cannot be exchanged");
+  PX_SCOPED(px_tensor) before = NULL;  // released after the change
+  PX_TRY(px_tensor_detach(&before, self));
+  PX__CHANGE(self, other->storage);
+  PX_TRY(px__tensor_reserve_dims(self, other->ndim));
+  PX_TRY(px__tensor_reserve_dims(other, before->ndim));
+  uint16_t mine = px__flags(self), theirs = px__flags(other);
+  set_geometry(self, other);
+  set_geometry(other, before);
+  PX__SET(self->flags, theirs);
+  PX__SET(other->flags, mine);
+  EXCHANGE(storage);
+  EXCHANGE(version);
+  EXCHANGE(own_version);
+  EXCHANGE(base);
+  EXCHANGE(autograd);
   return PX_OK;
 }
 

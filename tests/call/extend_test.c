@@ -33,6 +33,41 @@ PX_TEST(new_tensors_and_views_get_the_threads_marks) {
   CHECK_EQ(px_tensor_marks(other) & (PX_MARK_PARAMETER | PX_MARK_UNRECORDED), 0);
 }
 
+PX_TEST(exchanged_tensors_keep_their_users) {
+  PX_SCOPED(px_tensor) a = ones(3);
+  PX_SCOPED(px_tensor) deep = NULL;
+  int64_t sizes[12] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4};
+  OK(px_ones(&deep, sizes, 12, PX_FLOAT64, px_cpu(), false, false));
+  int users[2];
+  px_tensor_set_user(a, &users[0]);
+  px_tensor_set_user(deep, &users[1]);
+  px_tensor_mark(a, PX_MARK_PARAMETER, true);
+  px_tensor_bump_version(a);
+  OK(px_tensor_exchange(a, deep));
+  CHECK(px_tensor_ndim(a) == 12 && px_tensor_numel(a) == 4 && px_tensor_dtype(a) == PX_FLOAT64);
+  CHECK(px_tensor_ndim(deep) == 1 && px_tensor_size(deep, 0) == 3);
+  CHECK(px_tensor_version(a) == 0 && px_tensor_version(deep) == 1);
+  CHECK(!px_tensor_is_parameter(a) && px_tensor_is_parameter(deep));
+  CHECK(px_tensor_user(a) == &users[0] && px_tensor_user(deep) == &users[1]);
+}
+
+PX_TEST(swapped_tensors_have_the_gradients_of_each_other) {
+  PX_SCOPED(px_tensor) a = ones(2);
+  PX_SCOPED(px_tensor) b = ones(3);
+  PX_SCOPED(px_tensor) loss = NULL;
+  OK(px_tensor_set_requires_grad(a, true));
+  OK(px_sum(&loss, a, NULL, 0, false, PX_DTYPE_NONE));
+  FAILS(px_tensor_swap(a, 0, b, 1), PX_RUNTIME, "Expected use_count of t1 to be 1 or 2");
+  FAILS(px_tensor_swap(a, 1, a, 1), PX_VALUE, "expected two tensors to swap, got the same one");
+  OK(px_tensor_swap(a, 1, b, 1));
+  CHECK(!px_tensor_requires_grad(a) && px_tensor_requires_grad(b));
+  FAILS(px_backward(1, &loss, NULL, false, false), PX_RUNTIME, "poisoned by swap_tensors");
+  px_release(loss);
+  OK(px_sum(&loss, b, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &loss, NULL, false, false));
+  CHECK(px_tensor_grad(b) && !px_tensor_grad(a));
+}
+
 static int ended;
 static void note_destroy(void *self) {
   ended++;

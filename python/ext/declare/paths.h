@@ -745,7 +745,7 @@ static const struct {
     {"utils",
      "ThroughputBenchmark backcompat bottleneck cpp_backtrace "
      "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton "
-     "get_cpp_backtrace hipify set_module swap_tensors throughput_benchmark"},
+     "get_cpp_backtrace hipify set_module throughput_benchmark"},
     {"utils.data",
      "DFIterDataPipe DataChunk DataLoader2 IterDataPipe MapDataPipe argument_validation "
      "backward_compatibility communication dataloader_experimental datapipes "

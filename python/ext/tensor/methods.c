@@ -431,6 +431,48 @@ EXT_METHOD(tensor, as_subclass, "(cls: type) -> Tensor",
   return ext_as_class(self, (PyTypeObject *)cls, false);
 }
 
+// Swaps the classes and the attributes, also those in slots.
+static void swap_objects(ext_tensor_object *a, ext_tensor_object *b) {
+  PyTypeObject *type = Py_TYPE(a);
+  PyObject *dict = a->dict;
+  a->dict = b->dict;
+  b->dict = dict;
+  a->sole = b->sole = 0;
+  Py_SET_TYPE((PyObject *)a, Py_TYPE(b));
+  Py_SET_TYPE((PyObject *)b, type);
+  size_t slots = ((size_t)type->tp_basicsize - sizeof *a) / sizeof(PyObject *);
+  PyObject **from = (PyObject **)(a + 1), **to = (PyObject **)(b + 1);
+  for (size_t i = 0; i < slots; i++) {
+    PyObject *value = from[i];
+    from[i] = to[i];
+    to[i] = value;
+  }
+}
+static int check_weak(const ext_tensor_object *self, const char *name) {
+  if (!self->weak) return 0;
+  EXT_FAIL_INT(PyExc_RuntimeError, "Cannot swap %s because it has weakref associated with it",
+               name);
+}
+EXT_FUNCTION(utils, swap_tensors, "(t1: Tensor, t2: Tensor) -> None",
+             "Swaps the contents of two tensors. Each keeps its identity and gets the class, the "
+             "attributes, the\nmemory, the gradient and the history of the other. Modules with a "
+             "tensor then see its new contents.\n\n"
+             ">>> a, b = torch.ones(2), torch.zeros(3)\n"
+             ">>> torch.utils.swap_tensors(a, b); a\n"
+             "tensor([0., 0., 0.])\n") {
+  px_tensor *t1, *t2;
+  EXT_BIND(t1, t2);
+  ext_tensor_object *a = px_tensor_user(t1), *b = px_tensor_user(t2);
+  if (a == b) Py_RETURN_NONE;
+  if (check_weak(a, "t1") < 0 || check_weak(b, "t2") < 0) return NULL;
+  Py_ssize_t size = Py_TYPE(a)->tp_basicsize, plain = (Py_ssize_t)sizeof *a;
+  if (size != Py_TYPE(b)->tp_basicsize || (size > plain && Py_TYPE(a) != Py_TYPE(b)))
+    EXT_FAIL(PyExc_RuntimeError, "Cannot swap t1 and t2 if they have different slots");
+  EXT_TRY(px_tensor_swap(t1, 1 + a->kept, t2, 1 + b->kept));
+  swap_objects(a, b);
+  Py_RETURN_NONE;
+}
+
 EXT_STATIC_METHOD(tensor, _make_subclass,
                   "(cls: type, data: Tensor, require_grad: bool = False) -> Tensor",
                   "Returns a leaf of a subclass of Tensor sharing the memory of data.") {

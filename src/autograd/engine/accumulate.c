@@ -95,6 +95,63 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
   return PX_OK;
 }
 
+// ---- exchanging
+
+static px_status refuse(px_tensor **grads, int count, px_tensor *const *others, int other_count,
+                        void *context) {
+  PX_FAIL(PX_RUNTIME,
+          "Trying to execute AccumulateGrad node that was poisoned by swap_tensors this can happen "
+          "when you try to run backward on a tensor that was swapped. For a module m with "
+          "`torch.__future__.set_swap_module_params_on_conversion(True)` you should not change the "
+          "device or dtype of the module (e.g. `m.cpu()` or `m.half()`) between running forward "
+          "and backward. To resolve this, please only change the device/dtype before running "
+          "forward (or after both forward and backward).");
+}
+
+// Returns the living node of a leaf as a new reference, or NULL.
+static px_node *node_of(px_tensor *leaf) {
+  px__grad_state *state = px__grad_state_of(leaf);
+  if (!state) return NULL;
+  px__spin_lock(&state->lock);
+  px_node *node = take(state, leaf);
+  px__spin_unlock(&state->lock);
+  return node;
+}
+
+static px_status check_owners(px_tensor *t, int32_t owners, const px_node *node, const char *name) {
+  int32_t count = px_refs(t) - owners + 1;
+  PX_CHECK(count == 1 + (node != NULL), PX_RUNTIME,
+           "Expected use_count of %s to be 1 or 2 with an AccumulateGrad node but got %d make sure "
+           "you are not holding references to the tensor in other places.",
+           name, (int)count);
+  return PX_OK;
+}
+
+// The node belongs to graphs of the contents before, and to the tensor itself.
+static px_status retire(px_tensor *leaf, px_node *node) {
+  PX_SCOPED(px_hook) hook = NULL;
+  if (!node) return PX_OK;
+  PX_TRY(px_node_add_hook(&hook, node, false, refuse, NULL, NULL));
+  px__grad_state *state = px__grad_state_of(leaf);
+  px__spin_lock(&state->lock);
+  state->accumulator = NULL;
+  px__spin_unlock(&state->lock);
+  return PX_OK;
+}
+
+px_status px_tensor_swap(px_tensor *self, int32_t owners, px_tensor *other, int32_t other_owners) {
+  PX_GIVEN(self);
+  PX_GIVEN(other);
+  PX_CHECK(self != other, PX_VALUE, "expected two tensors to swap, got the same one");
+  PX_SCOPED(px_node) mine = node_of(self);
+  PX_SCOPED(px_node) theirs = node_of(other);
+  PX_TRY(check_owners(self, owners, mine, "t1"));
+  PX_TRY(check_owners(other, other_owners, theirs, "t2"));
+  PX_TRY(retire(self, mine));
+  PX_TRY(retire(other, theirs));
+  return px_tensor_exchange(self, other);
+}
+
 // ---- accumulating
 
 // True if grad has the layout of .grad. That is the leaf's layout if it is dense, so an optimizer
