@@ -8,6 +8,7 @@ import contextlib
 import functools
 import warnings
 from dataclasses import dataclass
+from enum import Enum
 
 import phlox as torch
 from phlox import _C
@@ -220,6 +221,11 @@ class _MixedPrecision:
     buffer_dtype: torch.dtype | None = None
 
 
+class _BufferCommHookLocation(Enum):
+    """When a hook for buffers runs."""
+    PRE_FORWARD, POST_FORWARD = 1, 2
+
+
 class _DDPJoinHook(JoinHook):
     """Shadows the collectives of the active ranks' steps."""
 
@@ -300,23 +306,31 @@ class DistributedDataParallel(Module, Joinable):
             _C._copy_from(self.process_group, self._states(at_first))
         self.reducer = _C._Reducer(self.process_group, parameters, int((bucket_cap_mb or 0) * (1 << 20)),
                                    gradient_as_bucket_view, find_unused_parameters, static_graph)
+        self._buffer_hook = None, None, _BufferCommHookLocation.PRE_FORWARD
         self.mixed_precision = mixed_precision
         if mixed_precision is not None:
             state = [*module.named_parameters(), *module.named_buffers()]
             self.reducer.mix(module, mixed_precision, [t for n, t in state if n in self.parameters_to_ignore])
 
     def _buffers_to_sync(self):
-        return [b for n, b in self.module.named_buffers() if n not in self.parameters_to_ignore]
+        return {n: b for n, b in self.module.named_buffers() if n not in self.parameters_to_ignore}
 
     def _states(self, buffers):
-        return self._module_parameters + (self._buffers_to_sync() if buffers else [])
+        return self._module_parameters + (list(self._buffers_to_sync().values()) if buffers else [])
 
-    def _sync_buffers(self, has_inputs):
-        """Broadcasts the buffers of rank 0; in a join context, those of a rank with inputs."""
-        buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync else []
-        if buffers:
-            joins = self._join_config.enable or not has_inputs
-            _C._copy_from(self.process_group, buffers, self._common_rank(has_inputs) if joins else 0)
+    def _sync_buffers(self, has_inputs, location=_BufferCommHookLocation.PRE_FORWARD):
+        """Broadcasts the buffers of rank 0; in a join context, those of a rank with inputs. A hook at its location replaces the broadcast."""
+        state, hook, wanted = self._buffer_hook
+        buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync and location is wanted else {}
+        if not buffers:
+            return
+        joins = self._join_config.enable or not has_inputs
+        common = self._common_rank(has_inputs) if joins else 0
+        if hook is None:
+            _C._copy_from(self.process_group, list(buffers.values()), common)
+        else:
+            for future in hook(state, buffers) or ():
+                future.wait()
 
     def _common_rank(self, candidate):
         torch.distributed.all_reduce(rank := torch.tensor([self.process_group.rank() if candidate else -1], device=self.device),
@@ -345,6 +359,7 @@ class DistributedDataParallel(Module, Joinable):
         inputs, kwargs = self.reducer.lower((inputs, kwargs))
         output = self.module(*inputs, **kwargs)
         self.reducer.raise_()
+        self._sync_buffers(True, _BufferCommHookLocation.POST_FORWARD)
         self.require_forward_param_sync = reduces
         if reduces:
             self.reducer.expect(output if self.find_unused_parameters else None)
@@ -364,6 +379,13 @@ class DistributedDataParallel(Module, Joinable):
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
         self.reducer.set_hook(functools.partial(hook, state))
+
+    def _register_buffer_comm_hook(self, state: Any, hook: Any,
+                                   comm_hook_location: _BufferCommHookLocation = _BufferCommHookLocation.POST_FORWARD) -> None:
+        """Registers hook(state, buffers) in place of the broadcast of buffers, a dict by name. It may return futures, which are awaited."""
+        if not callable(hook):
+            raise AssertionError(f"hook must be callable, got {type(hook).__name__}")
+        self._buffer_hook = state, hook, comm_hook_location
 
     def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
         """Makes the core reduce the buckets, unchanged or compressed to float16."""

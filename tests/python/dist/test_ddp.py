@@ -74,6 +74,44 @@ class Branches(nn.Module):
         return {"out": [getattr(self, branch)(x)]}
 
 
+class Sums(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("steps", torch.zeros(1))
+        self.register_buffer("other", torch.zeros(1))
+
+    def forward(self, x):
+        self.steps += x.sum().detach()
+        return self.layer(x)
+
+
+def hooks_of_buffers(r, n, device):
+    place, seen = torch.nn.parallel.distributed._BufferCommHookLocation, []
+
+    def average(state, buffers):
+        seen.append((state, sorted(buffers)))
+        return [dist.all_reduce(buffers["steps"], dist.ReduceOp.AVG if device != "cpu" else dist.ReduceOp.SUM, async_op=True).get_future()]
+
+    own = 2. * r + 2
+    first, second = (3., 6.) if device != "cpu" else (6., 18.)
+    for location, wanted in ((place.POST_FORWARD, [first, second]), (place.PRE_FORWARD, [own, first + own])):
+        m = DDP(Sums().to(device))
+        m._register_buffer_comm_hook("state", average, **({} if location is place.POST_FORWARD else {"comm_hook_location": location}))
+        found = []
+        for _ in range(2):
+            m(torch.full((1, 2), r + 1., device=device)).sum().backward()
+            found.append(m.module.steps.item())
+        assert found == wanted, found
+        before = len(seen)
+        with m.no_sync():
+            m(torch.ones(1, 2, device=device)).sum().backward()
+        m(torch.ones(1, 2, device=device))  # the first pass after no_sync does not synchronise buffers
+        assert len(seen) == before + 1
+    assert seen[0] == ("state", ["other", "steps"])
+    refuses("hook must be callable, got int", lambda: m._register_buffer_comm_hook(None, 3))
+
+
 def no_sync_of_parts(r, n, device):
     x = torch.full((1, 4), r + 1., device=device)
     halved = {"_register_builtin_comm_hook": dist.BuiltinCommHookType.FP16_COMPRESS}
@@ -527,6 +565,10 @@ class DDPTest(unittest.TestCase):
     def test_no_sync_accumulates_gradients(self):
         for backend, _ in self.backends(2):
             ranks(no_sync_then_sync, backend=backend)
+
+    def test_a_hook_replaces_the_broadcast_of_buffers(self):
+        for backend, _ in self.backends(2):
+            ranks(hooks_of_buffers, backend=backend)
 
     def test_no_sync_of_unused_parameters_is_reduced_later(self):
         for backend, _ in self.backends(2):
