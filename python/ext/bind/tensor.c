@@ -241,8 +241,8 @@ bool ext_is_parameter(PyObject *object) {
 }
 
 static PyObject *check_instance(PyObject *cls, PyObject *object) {
-  if (PyObject_TypeCheck(object, (PyTypeObject *)cls)) Py_RETURN_TRUE;
-  if (cls == (PyObject *)ext_ParameterType && ext_is_parameter(object)) Py_RETURN_TRUE;
+  if (cls == (PyObject *)ext_ParameterType && ext_is_tensor(object))
+    return PyBool_FromLong(ext_is_parameter(object));
   return PyObject_CallMethod((PyObject *)&PyType_Type, "__instancecheck__", "OO", cls, object);
 }
 static PyMethodDef parameter_meta_methods[] = {{"__instancecheck__", check_instance, METH_O, NULL},
