@@ -99,9 +99,13 @@ int ext_to_double(PyObject *object, double *out) {
   return *out == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
+// The item of a longdouble is a longdouble again.
 static int scalar_of_item(PyObject *object, px_scalar *out) {
   EXT_OWNED *item = PyObject_CallMethod(object, "item", NULL);
-  return item ? ext_to_scalar(item, out) : -1;
+  if (!item) return -1;
+  if (!is_numpy_scalar(item)) return ext_to_scalar(item, out);
+  double value;
+  return ext_to_double(item, &value) < 0 ? -1 : (*out = px_float(value), 0);
 }
 
 px_status ext_item(px_scalar *out, const px_tensor *t) {

@@ -169,7 +169,9 @@ static const struct {
     {"utils.data._utils", ""},
     {"utils.data._utils.collate",
      "utils.data: default_collate default_convert; utils.data._collate: collate "
-     "default_collate_fn_map"},
+     "collate_float_fn collate_int_fn collate_numpy_array_fn collate_numpy_scalar_fn "
+     "collate_str_fn collate_tensor_fn default_collate_err_msg_format default_collate_fn_map "
+     "np_str_obj_array_pattern"},
     {"utils.data._utils.worker", "utils.data: get_worker_info; utils.data._workers: WorkerInfo"},
     {"utils.data._utils.pin_memory", "utils.data._collate: pin_memory"},
     {"utils.data._utils.fetch", ""},
@@ -752,9 +754,6 @@ static const struct {
      "backward_compatibility communication dataloader_experimental datapipes "
      "functional_datapipe graph graph_settings guaranteed_datapipes_determinism "
      "non_deterministic runtime_validation runtime_validation_disabled"},
-    {"utils.data._utils.collate",
-     "collate_float_fn collate_int_fn collate_numpy_array_fn collate_numpy_scalar_fn "
-     "collate_str_fn collate_tensor_fn"},
     {"utils.data._utils.worker", "ManagerWatchdog"},
     {"utils.tensorboard", "RecordWriter"},
     {"utils.tensorboard.SummaryWriter",

@@ -145,7 +145,8 @@ static int read_unsigned(PyObject *leaf, px_scalar *out) {
 static int store_leaf(fill_state *f, PyObject *leaf) {
   px_scalar scalar;
   if (px_dtype_is_complex(f->dtype) &&
-      (PyComplex_Check(leaf) || (ext_is_tensor(leaf) && px_tensor_numel(ext_tensor(leaf)) == 1)))
+      (PyComplex_Check(leaf) || (ext_is_array(leaf) && ext_is_number(leaf)) ||
+       (ext_is_tensor(leaf) && px_tensor_numel(ext_tensor(leaf)) == 1)))
     return store_complex(f, leaf);
   if (PyFloat_CheckExact(leaf)) {
     scalar = px_float(PyFloat_AS_DOUBLE(leaf));

@@ -12,7 +12,9 @@ import sys
 import time
 import unittest
 import warnings
-from collections import UserDict, namedtuple
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from types import MappingProxyType
 from unittest import mock
 
 import phlox as torch
@@ -72,6 +74,117 @@ class Stream(IterableDataset):
 class BatchedItems(Squares):
     def __getitems__(self, indices):
         return [-i for i in indices]
+
+
+class OwnDict(dict):
+    def __init__(self, label, **items):
+        super().__init__(**items)
+        self.label = label
+
+
+class ReadOnlyDict(dict):
+    def __setitem__(self, key, value):
+        raise TypeError("read-only")
+
+
+class UncopiedDict(dict):
+    def __copy__(self):
+        raise TypeError("no copy")
+
+
+class TwoKeys(Mapping):
+    def __init__(self, a, b):
+        self.items_ = {"a": a, "b": b}
+
+    def __getitem__(self, key):
+        return self.items_[key]
+
+    def __iter__(self):
+        return iter(self.items_)
+
+    def __len__(self):
+        return len(self.items_)
+
+
+class MutableKeys(TwoKeys, MutableMapping):
+    def __setitem__(self, key, value):
+        self.items_ = {**self.items_, key: value}
+
+    def __delitem__(self, key):
+        raise NotImplementedError
+
+
+class TwoItems(list):
+    def __init__(self, a, b):
+        super().__init__([a, b])
+
+
+class ReadOnlyList(list):
+    def __setitem__(self, i, value):
+        raise TypeError("read-only")
+
+
+class Items(Sequence):
+    def __init__(self, items):
+        self.items_ = list(items)
+
+    def __getitem__(self, i):
+        return self.items_[i]
+
+    def __len__(self):
+        return len(self.items_)
+
+
+class ItemsOfTwo(Items):
+    def __init__(self, a, b):
+        super().__init__((a, b))
+
+
+class MutableItems(ItemsOfTwo, MutableSequence):
+    def __setitem__(self, i, value):
+        self.items_ = [*self.items_[:i], value, *self.items_[i + 1:]]
+
+    def __delitem__(self, i):
+        raise NotImplementedError
+
+    insert = __delitem__
+
+
+class Triple(tuple):
+    """A plain subclass of tuple."""
+
+
+class NamedPair(Pair):
+    """A subclass of a namedtuple."""
+
+
+# Containers of two values, and the type of the result: None for the container's own.
+CONTAINERS = {
+    "dict": (lambda a, b: {"a": a, "b": b}, None),
+    "OrderedDict": (lambda a, b: OrderedDict(a=a, b=b), None),
+    "defaultdict": (lambda a, b: defaultdict(list, a=a, b=b), None),
+    "Counter": (lambda a, b: Counter(a=a, b=b), None),
+    "UserDict": (lambda a, b: UserDict(a=a, b=b), None),
+    "ChainMap": (lambda a, b: ChainMap({"a": a}, {"b": b}), None),
+    "MappingProxyType": (lambda a, b: MappingProxyType({"a": a, "b": b}), None),
+    "a dict with its own constructor": (lambda a, b: OwnDict("x", a=a, b=b), None),
+    "a dict without item assignment": (lambda a, b: ReadOnlyDict(a=a, b=b), dict),
+    "a dict without copies": (lambda a, b: UncopiedDict(a=a, b=b), dict),
+    "a Mapping of two arguments": (TwoKeys, dict),
+    "a MutableMapping of two arguments": (MutableKeys, None),
+    "list": (lambda a, b: [a, b], None),
+    "deque": (lambda a, b: deque([a, b], maxlen=2), None),
+    "UserList": (lambda a, b: UserList([a, b]), None),
+    "a list of two arguments": (TwoItems, None),
+    "a list without item assignment": (lambda a, b: ReadOnlyList([a, b]), list),
+    "a Sequence": (lambda a, b: Items([a, b]), None),
+    "a Sequence of two arguments": (ItemsOfTwo, list),
+    "a MutableSequence of two arguments": (MutableItems, None),
+    "namedtuple": (Pair, None),
+    "a subclass of a namedtuple": (NamedPair, None),
+    "tuple": (lambda a, b: (a, b), list),
+    "a subclass of tuple": (lambda a, b: Triple((a, b)), list),
+}
 
 
 class NotCollatable:
@@ -223,6 +336,86 @@ class Collation(unittest.TestCase):
         on_device = torch.ones(1, device="cuda")
         with self.assertRaisesRegex(RuntimeError, "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be"):
             next(iter(DataLoader([on_device], pin_memory=True)))
+
+    def check_containers(self, function, tuples):
+        for name, (make, kind) in CONTAINERS.items():
+            with self.subTest(name):
+                sample = make(torch.tensor([1.0]), torch.tensor([2.0]))
+                vars(sample).update(note="kept") if hasattr(sample, "__dict__") else None
+                result = function(sample)
+                kind = kind or type(sample)
+                if isinstance(sample, tuple) and not hasattr(sample, "_fields"):
+                    kind = tuples or type(sample)
+                self.assertIs(type(result), kind)
+                values = [result[k] for k in "ab"] if isinstance(result, Mapping) else list(result)
+                self.assertEqual([value.flatten().tolist() for value in values], [[1.0], [2.0]])
+                if isinstance(sample, (MutableMapping, MutableSequence)) and kind is type(sample):
+                    self.assertEqual(getattr(result, "note", "kept"), "kept")
+                yield sample, result
+
+    def test_collate_keeps_containers(self):
+        for sample, result in self.check_containers(lambda sample: torch.utils.data.default_collate([sample]), list):
+            self.assertEqual((getattr(result, "label", "x"), getattr(result, "maxlen", 2)), ("x", 2))
+
+    def test_loader_keeps_containers(self):
+        for batch_size in (1, None):
+            for pins in (False, True):
+                list(self.check_containers(lambda sample: next(iter(DataLoader([sample], batch_size, pin_memory=pins))), list))
+
+    def test_collate_does_not_add_to_the_counts_of_a_counter(self):
+        counts = first([Counter(a=1), Counter(a=2)])
+        self.assertEqual((type(counts), counts["a"].tolist()), (Counter, [1, 2]))
+
+    def test_convert_keeps_containers(self):
+        for sample, result in self.check_containers(torch.utils.data.default_convert, list):
+            self.assertEqual((result is sample, getattr(result, "label", "x")), (False, "x"))
+
+    def test_pin_memory_keeps_containers(self):
+        for sample, result in self.check_containers(torch.utils.data._utils.pin_memory.pin_memory, None):
+            values = result.values() if isinstance(result, Mapping) else result
+            self.assertTrue(all(value.is_pinned() for value in values))
+
+    def test_sequences_without_a_constructor_become_lists(self):
+        for sample in (range(2), bytearray(b"ab"), memoryview(b"ab")):
+            self.assertEqual([column.tolist() for column in torch.utils.data.default_collate([sample, sample])],
+                             [[i, i] for i in sample])
+
+    def test_objects_pin_themselves(self):
+        for base in (object, dict, list, tuple, str):
+            sample = type("Own", (base,), {"pin_memory": lambda self: "pinned"})()
+            self.assertEqual(torch.utils.data._utils.pin_memory.pin_memory([sample]), ["pinned"])
+        packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2)])
+        self.assertTrue(torch.utils.data._utils.pin_memory.pin_memory(packed).data.is_pinned())
+
+    def test_collate_calls_the_functions_of_a_type(self):
+        functions = torch.utils.data._utils.collate.default_collate_fn_map
+        own = {NotCollatable: lambda batch, *, collate_fn_map: len(batch),
+               torch.Tensor: lambda batch, *, collate_fn_map: list(batch)}
+        with mock.patch.dict(functions, own):
+            sample = {"x": (NotCollatable(), torch.ones(1))}
+            self.assertEqual(first([sample, sample]), {"x": [2, [torch.ones(1), torch.ones(1)]]})
+            self.assertEqual(type(next(iter(DataLoader(numbers(2), 2)))[0]), list)
+            self.assertEqual(type(next(iter(DataLoader(Subset(numbers(2), [1, 0]), 2)))[0]), list)
+        self.assertEqual(next(iter(DataLoader(numbers(2), 2)))[0].tolist(), [0, 1])
+
+    def test_numpy_scalars_and_arrays(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        collate, convert = torch.utils.data.default_collate, torch.utils.data.default_convert
+        for name in "bool_ int8 uint8 int16 int32 int64 float16 float32 float64 complex64 complex128".split():
+            number = getattr(numpy, name)(1)
+            dtype = getattr(torch, name.rstrip("_"))
+            self.assertEqual((collate([number, number]).dtype, convert(number).dtype), (dtype, dtype), name)
+            array = numpy.ones(2, number.dtype)
+            for given in (array, array.view(type("Own", (numpy.ndarray,), {})), numpy.ma.array(array)):
+                self.assertEqual(collate([given]).dtype, dtype)
+            self.assertEqual(convert([array])[0].dtype, dtype)
+        text = numpy.array(["a"])
+        self.assertIs(convert(text), text)
+        with self.assertRaisesRegex(TypeError, "^default_collate: batch must contain tensors, .* found <U1$"):
+            collate([text])
 
     def test_numpy(self):
         try:
@@ -528,7 +721,31 @@ class Counted(IterableDataset):
         return self.count
 
 
+class Doubled(Subset):
+    def __getitem__(self, i):
+        return 2 * super().__getitem__(i)
+
+
 class CombinedDatasets(unittest.TestCase):
+    def test_subset_with_its_own_item_needs_own_items(self):
+        with self.assertRaisesRegex(NotImplementedError, "^Doubled overrides __getitem__ but not __getitems__. When subclassing Subset"):
+            Doubled([1, 2], [0])
+        both = type("Both", (Doubled,), {"__getitems__": lambda self, indices: [self[i] for i in indices]})
+        self.assertEqual(next(iter(DataLoader(both([1, 2], [1, 0]), 2))).tolist(), [4, 2])
+
+    def test_overridden_item_serves_batches_of_combined_datasets(self):
+        late = type("Late", (Doubled,), {"__init__": lambda self: None})()
+        late.dataset, late.indices = [1, 2], [1, 0]
+        self.assertEqual(next(iter(DataLoader(late, 2))).tolist(), [4, 2])
+        negated = type("Negated", (StackDataset,), {"__getitem__": lambda self, i: -self.datasets[0][i]})([1, 2], [3, 4])
+        self.assertEqual(next(iter(DataLoader(negated, 2))).tolist(), [-1, -2])
+
+    def test_stack_dataset_checks_the_lengths_of_batches(self):
+        short = type("Short", (Squares,), {"__getitems__": lambda self, indices: [0]})(3)
+        for dataset in (StackDataset(short), StackDataset(a=short)):
+            with self.assertRaisesRegex(ValueError, "^Nested dataset's output size mismatch. Expected 2, got 1$"):
+                next(iter(DataLoader(dataset, 2)))
+
     def test_chain_dataset(self):
         chain = Counted(2) + Counted(3)
         self.assertEqual((type(chain).__name__, list(chain), len(chain)), ("ChainDataset", [0, 1, 0, 1, 2], 5))

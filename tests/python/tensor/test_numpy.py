@@ -42,6 +42,15 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"expected np.ndarray \(got numpy.int64\)"):
             torch.from_numpy(np.int64(1))
 
+    def test_lists_of_complex_and_extended_scalars(self):
+        for name in ("complex64", "complex128"):
+            made = torch.tensor([1.5, getattr(np, name)(1 + 2j)])
+            self.assertEqual((made.dtype, made.tolist()), (getattr(torch, name), [1.5, 1 + 2j]))
+        self.assertEqual(torch.tensor([np.longdouble(2), np.clongdouble(1j)], dtype=torch.complex64).tolist(), [2, 1j])
+        self.assertEqual((torch.ones(1) + np.longdouble(2), torch.full((1,), np.longdouble(2))), (3, 2))
+        with self.assertRaisesRegex(TypeError, "can't convert np.ndarray of type"):
+            torch.tensor([np.longdouble(2)])
+
     def test_zero_dim_arrays_in_lists(self):
         self.assertEqual(torch.tensor([[np.array(1), 2], [np.array(3), np.int8(4)]]).tolist(), [[1, 2], [3, 4]])
         self.assertEqual(torch.tensor([np.array(1.5, dtype="float32")]).dtype, torch.float32)

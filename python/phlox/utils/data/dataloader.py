@@ -11,7 +11,7 @@ from itertools import islice, repeat
 import phlox as torch
 from phlox import _C
 
-from ._collate import default_collate, default_convert, pin_memory
+from ._collate import collates_by_default, default_collate, default_convert, pin_memory
 from .dataset import IterableDataset, TensorDataset, gather_batch
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
@@ -28,7 +28,7 @@ def fetch(dataset, collate, batched, index):
     """Fetches the item of an index, or the batch of a list of indices. `collate` None: the default."""
     if not batched:
         return (collate or default_convert)(dataset[index])
-    batch = gather_batch(dataset, index) if collate is None else None
+    batch = gather_batch(dataset, index) if collate is None and collates_by_default() else None
     if batch is not None:
         return batch
     get_all = getattr(dataset, "__getitems__", None)
@@ -57,7 +57,7 @@ class _SingleProcessDataLoaderIter(map, _BaseDataLoaderIter):
     def __new__(cls, loader):
         order = repeat(iter(loader.dataset)) if loader._iterable else iter(loader._indices)
         get = partial(fetch, loader.dataset, loader._collate, loader.batch_sampler is not None)
-        if type(loader.dataset) is TensorDataset and loader._collate is None:
+        if type(loader.dataset) is TensorDataset and loader._collate is None and collates_by_default():
             get = partial(_C._rows, loader.dataset, get)
         if loader._iterable:
             get = lambda it: next_batch(it, loader.batch_size, loader.drop_last, loader._collate)

@@ -110,7 +110,14 @@ class StackDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Returns the items at several indices. Uses the datasets' __getitems__ if defined."""
-        return [self._item(parts) for parts in zip(*(_items(part, indices) for part in self._parts()))]
+        if _overrides_item_alone(self, StackDataset):
+            return [self[i] for i in indices]
+        columns = [_items(part, indices) for part in self._parts()]
+        for column in columns:
+            if len(column) != len(indices):
+                raise ValueError("Nested dataset's output size mismatch. "
+                                 f"Expected {len(indices)}, got {len(column)}")
+        return [self._item(parts) for parts in zip(*columns)]
 
     def __len__(self) -> int:
         return self._length
@@ -121,8 +128,16 @@ def _items(dataset, indices):
     return get_all(indices) if get_all else [dataset[i] for i in indices]
 
 
+def _overrides_item_alone(dataset, base):
+    """Whether the dataset's class overrides __getitem__ of `base`, but not __getitems__."""
+    kind = type(dataset)
+    return kind.__getitem__ is not base.__getitem__ and kind.__getitems__ is base.__getitems__
+
+
 class Subset(Dataset):
     """A subset of `dataset` at `indices`, a sequence.
+
+    Raises NotImplementedError in a subclass with its own __getitem__ and without __getitems__.
 
         >>> list(Subset([3, 4, 5], [2, 0]))
         [5, 3]
@@ -130,6 +145,13 @@ class Subset(Dataset):
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
+        if _overrides_item_alone(self, Subset):
+            raise NotImplementedError(
+                f"{type(self).__name__} overrides __getitem__ but not __getitems__. When subclassing "
+                "Subset and overriding __getitem__, you must also override __getitems__ to ensure "
+                "DataLoader works correctly with your custom logic. A simple implementation:\n\n"
+                "def __getitems__(self, indices):\n"
+                "    return [self.__getitem__(idx) for idx in indices]")
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
@@ -138,6 +160,8 @@ class Subset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Returns the items at several indices. Uses the dataset's __getitems__ if defined."""
+        if _overrides_item_alone(self, Subset):  # its __init__ did not call this class's
+            return [self[i] for i in indices]
         return _items(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
