@@ -23,6 +23,8 @@ PX_CALL px_stream_new(px_stream **out, px_device device, int priority);
 // (px_stream_wait_stream, px_stream_query ...) includes that work. PX_ACCELERATOR if the device has
 // no such stream.
 PX_CALL px_stream_from_native(px_stream **out, px_device device, void *native);
+// Returns the stream with a number (px_stream_id). PX_VALUE if the device has no such stream.
+PX_CALL px_stream_from_id(px_stream **out, px_device device, int64_t id);
 // Return the default stream of a device, or the calling thread's current stream; borrowed.
 PX_CALL px_stream_default(px_stream **out, px_device device);
 PX_CALL px_stream_current(px_stream **out, px_device device);

@@ -2,8 +2,9 @@
 // Random number generators: default ones for the CPU and each device, and user-created ones.
 //
 // A CPU generator is an mt19937 engine with a lock, held by kernels while they draw. A device
-// generator is a Philox key and offset. A launch reserves numbers by advancing the offset, so
-// launches never share numbers. Default generators are static and never destroyed.
+// generator refers to a state, a Philox key and offset; several generators may share one. A launch
+// reserves numbers by advancing the offset, so launches never share numbers. Default generators and
+// their first states are static and never destroyed.
 #include "cpu/random/mt19937.h"
 #include "cpu/random/philox.h"
 #include "phlox/extend.h"
@@ -12,15 +13,24 @@
 enum { DEFAULT_LIMIT = 64 };
 static const uint64_t first_seed = 67280421310721u;
 
+typedef struct philox_position {
+  uint64_t seed, offset;
+} philox_position;
+typedef struct philox_state {
+  px_object head;
+  philox_position at;  // guarded by generators_lock
+} philox_state;
+
 struct px_generator {
   px_object head;
   px_device device;
-  uint64_t seed, offset;  // device generators; guarded by generators_lock
-  px_mt19937 *engine;     // CPU generators; else NULL
+  philox_state *state;  // a reference, of device generators; guarded by generators_lock
+  px_mt19937 *engine;   // CPU generators; else NULL
 };
 
 static pthread_mutex_t generators_lock = PTHREAD_MUTEX_INITIALIZER;
 static px_generator cpu_default, device_defaults[DEFAULT_LIMIT];
+static philox_state device_states[DEFAULT_LIMIT];
 static px_mt19937 cpu_engine;
 // Threads simulating processes (px_random_isolate); guarded by generators_lock. Not thread-local:
 // static TLS is scarce and such threads are few.
@@ -32,13 +42,20 @@ static struct {
 static int isolated_count;
 static uint64_t default_seed = 67280421310721u;  // for devices without a generator yet
 
+static void state_destroy(void *self) {
+  px__object_end(self);
+  px__free(self);
+}
+static const px_class state_class = {"generator state", state_destroy};
 static void generator_destroy(void *self) {
+  px_release(((px_generator *)self)->state);
   px__object_end(self);
   px__free(self);
 }
 static const px_class generator_class = {"generator", generator_destroy};
 static void destroy_nothing(void *self) { (void)self; }
 static const px_class default_class = {"generator", destroy_nothing};
+static const px_class default_state_class = {"generator state", destroy_nothing};
 
 // Returns the calling thread's row, or a free one; -1: none. Lock held.
 static int isolated_row(bool free_one) {
@@ -59,10 +76,12 @@ static px_generator *default_of(px_device device) {
   g->head.cls = &default_class;
   g->head.refs = 1;
   g->device = device;
-  g->seed = default_seed;
   if (host) {
     g->engine = &cpu_engine;
     px_mt19937_seed(g->engine, default_seed);
+  } else {
+    g->state = &device_states[device.index];
+    *g->state = (philox_state){.head = {1, &default_state_class}, .at = {default_seed, 0}};
   }
   return g;
 }
@@ -73,6 +92,23 @@ static px_status check_has_elements(px_device device) {
   return PX_OK;
 }
 
+// A CPU generator with an engine, or a device generator without a state.
+static px_status allocate(px_generator **out, px_device device) {
+  bool host = device.type == PX_CPU;
+  size_t head = (sizeof **out + 15) / 16 * 16;
+  PX_TRY(px__alloc((void **)out, head + (host ? sizeof(px_mt19937) : 0)));
+  px__object_init(*out, &generator_class);
+  (*out)->device = device;
+  if (host) (*out)->engine = (px_mt19937 *)((char *)*out + head);
+  return PX_OK;
+}
+
+static px_status new_state(philox_state **out) {
+  PX_TRY(PX_NEW(out));
+  px__object_init(*out, &state_class);
+  return PX_OK;
+}
+
 px_status px_generator_new(px_generator **out, px_device device) {
   PX_GIVEN(out);
   px_device resolved;
@@ -80,12 +116,11 @@ px_status px_generator_new(px_generator **out, px_device device) {
   PX_TRY(px_device_resolve(&resolved, device));
   PX_TRY(check_has_elements(resolved));
   bool host = resolved.type == PX_CPU;
-  size_t head = (sizeof **out + 15) / 16 * 16;
-  PX_TRY(px__alloc((void **)out, head + (host ? sizeof(px_mt19937) : 0)));
-  px__object_init(*out, &generator_class);
-  (*out)->device = host ? resolved : device;
-  if (host) (*out)->engine = (px_mt19937 *)((char *)*out + head);
-  px_generator_seed(*out, first_seed);
+  PX_SCOPED(px_generator) made = NULL;
+  PX_TRY(allocate(&made, host ? resolved : device));
+  if (!host) PX_TRY(new_state(&made->state));
+  px_generator_seed(made, first_seed);
+  *out = PX_MOVE(made);
   return PX_OK;
 }
 
@@ -112,6 +147,18 @@ px_status px_generator_default(px_generator **out, px_device device) {
 
 px_device px_generator_device(const px_generator *generator) { return generator->device; }
 
+static philox_position get_philox(const px_generator *generator) {
+  pthread_mutex_lock(&generators_lock);
+  philox_position at = generator->state->at;
+  pthread_mutex_unlock(&generators_lock);
+  return at;
+}
+static void set_philox(px_generator *generator, philox_position at) {
+  pthread_mutex_lock(&generators_lock);
+  generator->state->at = at;
+  pthread_mutex_unlock(&generators_lock);
+}
+
 void px_generator_seed(px_generator *generator, uint64_t seed) {
   if (generator->engine) {
     px_mt19937_lock(generator->engine);
@@ -119,14 +166,11 @@ void px_generator_seed(px_generator *generator, uint64_t seed) {
     px_mt19937_unlock(generator->engine);
     return;
   }
-  pthread_mutex_lock(&generators_lock);
-  generator->seed = seed;
-  generator->offset = 0;
-  pthread_mutex_unlock(&generators_lock);
+  set_philox(generator, (philox_position){seed, 0});
 }
 
 uint64_t px_generator_initial_seed(const px_generator *generator) {
-  return generator->engine ? generator->engine->seed : generator->seed;
+  return generator->engine ? generator->engine->seed : get_philox(generator).seed;
 }
 
 size_t px_generator_state_size(const px_generator *generator) {
@@ -140,9 +184,8 @@ void px_generator_get_state(px_generator *generator, void *state) {
     px_mt19937_unlock(generator->engine);
     return;
   }
-  pthread_mutex_lock(&generators_lock);
-  px__philox_save(generator->seed, generator->offset, state);
-  pthread_mutex_unlock(&generators_lock);
+  philox_position at = get_philox(generator);
+  px__philox_save(at.seed, at.offset, state);
 }
 
 px_status px_generator_set_state(px_generator *generator, const void *state, size_t bytes) {
@@ -156,22 +199,89 @@ px_status px_generator_set_state(px_generator *generator, const void *state, siz
     PX_TRY(status);
     return PX_OK;
   }
-  uint64_t seed, offset;
-  PX_TRY(px__philox_load(&seed, &offset, state));
+  philox_position at;
+  PX_TRY(px__philox_load(&at.seed, &at.offset, state));
+  set_philox(generator, at);
+  return PX_OK;
+}
+
+px_status px_generator_offset(uint64_t *out, const px_generator *generator) {
+  PX_GIVEN(out);
+  PX_GIVEN(generator);
+  PX_CHECK(!generator->engine, PX_RUNTIME, "CPU Generator does not use offset");
+  *out = get_philox(generator).offset;
+  return PX_OK;
+}
+
+px_status px_generator_set_offset(px_generator *generator, uint64_t offset) {
+  PX_GIVEN(generator);
+  PX_CHECK(!generator->engine, PX_RUNTIME, "CPU Generator does not use offset");
+  PX_CHECK(offset % 4 == 0, PX_RUNTIME, "offset must be a multiple of 4");
   pthread_mutex_lock(&generators_lock);
-  generator->seed = seed;
-  generator->offset = offset;
+  generator->state->at.offset = offset;
   pthread_mutex_unlock(&generators_lock);
   return PX_OK;
 }
 
-// Offsets advance in blocks of four words.
-static void reserve(px_generator *generator, uint64_t words, uint64_t *seed, uint64_t *offset) {
+px_status px_generator_clone(px_generator **out, px_generator *generator) {
+  PX_GIVEN(out);
+  *out = NULL;
+  PX_GIVEN(generator);
+  PX_SCOPED(px_generator) made = NULL;
+  PX_TRY(allocate(&made, generator->device));
+  if (generator->engine) {
+    px_mt19937_lock(generator->engine);
+    *made->engine = *generator->engine;
+    px_mt19937_unlock(generator->engine);
+    px_mt19937_unlock(made->engine);
+  } else {
+    PX_TRY(new_state(&made->state));
+    set_philox(made, get_philox(generator));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px_generator_alias(px_generator **out, px_generator *generator) {
+  PX_GIVEN(out);
+  *out = NULL;
+  PX_GIVEN(generator);
+  PX_CHECK(!generator->engine, PX_UNIMPLEMENTED,
+           "graphsafe_get_state is not supported in this Generator");
+  PX_SCOPED(px_generator) made = NULL;
+  PX_TRY(allocate(&made, generator->device));
   pthread_mutex_lock(&generators_lock);
-  *seed = generator->seed;
-  *offset = generator->offset;
-  generator->offset += (words + 3) / 4 * 4;
+  made->state = px_retain(generator->state);
   pthread_mutex_unlock(&generators_lock);
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px_generator_share(px_generator *generator, px_generator *other) {
+  PX_GIVEN(generator);
+  PX_GIVEN(other);
+  PX_CHECK(!generator->engine, PX_UNIMPLEMENTED,
+           "graphsafe_set_state is not supported in this Generator");
+  PX_CHECK(!other->engine, PX_RUNTIME, "Expected a CUDA Generator");
+  pthread_mutex_lock(&generators_lock);
+  philox_state *before = generator->state;
+  generator->state = px_retain(other->state);
+  pthread_mutex_unlock(&generators_lock);
+  px_release(before);
+  return PX_OK;
+}
+
+// Offsets advance in blocks of four words. Lock held.
+static philox_position advance(philox_state *state, uint64_t words) {
+  philox_position before = state->at;
+  state->at.offset += (words + 3) / 4 * 4;
+  return before;
+}
+static philox_position reserve(px_generator *generator, uint64_t words) {
+  pthread_mutex_lock(&generators_lock);
+  philox_position before = advance(generator->state, words);
+  pthread_mutex_unlock(&generators_lock);
+  return before;
 }
 
 uint64_t px_generator_next(px_generator *generator) {
@@ -181,9 +291,8 @@ uint64_t px_generator_next(px_generator *generator) {
     px_mt19937_unlock(generator->engine);
     return bits;
   }
-  uint64_t seed, offset;
-  reserve(generator, 4, &seed, &offset);
-  px_philox4 block = px_philox(seed, 0, offset);
+  philox_position at = reserve(generator, 4);
+  px_philox4 block = px_philox(at.seed, 0, at.offset);
   return (uint64_t)block.v[0] << 32 | block.v[1];
 }
 
@@ -219,8 +328,10 @@ void px_manual_seed(uint64_t seed) {
   pthread_mutex_lock(&generators_lock);
   px_generator *host = default_of(px_cpu());
   default_seed = seed;
-  for (int i = 0; i < DEFAULT_LIMIT; i++)
-    device_defaults[i].seed = seed, device_defaults[i].offset = 0;
+  for (int i = 0; i < DEFAULT_LIMIT; i++) {
+    philox_state *state = device_defaults[i].state;
+    if (state) state->at = (philox_position){seed, 0};
+  }
   pthread_mutex_unlock(&generators_lock);
   px_generator_seed(host, seed);
 }
@@ -239,16 +350,27 @@ px_status px__generator_fits(const px_generator *generator, px_device device) {
 }
 
 // A graph replay reserves all numbers drawn by the graph, and returns them on failure.
-static void take(void *generator, uint64_t words, uint64_t taken[2]) {
-  reserve(generator, words, &taken[0], &taken[1]);
-}
-static void give_back(void *generator, uint64_t words, const uint64_t taken[2]) {
-  px_generator *self = generator;
+static void take(void *state, uint64_t words, uint64_t taken[2]) {
   pthread_mutex_lock(&generators_lock);
-  if (self->seed == taken[0] && self->offset == taken[1] + words) self->offset = taken[1];
+  philox_position before = advance(state, words);
+  pthread_mutex_unlock(&generators_lock);
+  taken[0] = before.seed, taken[1] = before.offset;
+}
+static void give_back(void *state, uint64_t words, const uint64_t taken[2]) {
+  philox_position *at = &((philox_state *)state)->at;
+  pthread_mutex_lock(&generators_lock);
+  if (at->seed == taken[0] && at->offset == taken[1] + words) at->offset = taken[1];
   pthread_mutex_unlock(&generators_lock);
 }
 static const px__draw_functions draws = {take, give_back};
+
+static px_status draw_captured(px_launch *launch, px_generator *generator, px_device device,
+                               uint64_t words) {
+  pthread_mutex_lock(&generators_lock);
+  PX_SCOPED(philox_state) state = px_retain(generator->state);
+  pthread_mutex_unlock(&generators_lock);
+  return px__capture_draw(launch, device.index, state, words, &draws);
+}
 
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
@@ -258,7 +380,9 @@ px_status px__generator_use(px_launch *launch, px_generator *generator, px_devic
   launch->mt19937 = generator->engine;
   if (generator->engine) return PX_OK;
   uint64_t words = (counter_offset + 3) / 4 * 4;
-  PX_TRY(px__capture_draw(launch, device.index, generator, words, &draws));
-  if (!launch->random) reserve(generator, words, &launch->seed, &launch->offset);
+  if (px__captures_any()) PX_TRY(draw_captured(launch, generator, device, words));
+  if (launch->random) return PX_OK;
+  philox_position drawn = reserve(generator, words);
+  launch->seed = drawn.seed, launch->offset = drawn.offset;
   return PX_OK;
 }

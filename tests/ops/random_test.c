@@ -198,3 +198,53 @@ PX_TEST(bernoulli_advances_the_offset_by_twelve) {
   px_generator_get_state(g, state);
   CHECK_EQ(state[8], 12);
 }
+
+PX_TEST(a_clone_of_a_generator_draws_the_same_numbers_alone) {
+  simulate_device();
+  for (int type = PX_CPU; type <= PX_CUDA; type++) {
+    PX_SCOPED(px_generator) g = NULL;
+    PX_SCOPED(px_generator) clone = NULL;
+    OK(px_generator_new(&g, (px_device){(int16_t)type, type == PX_CPU ? -1 : 0}));
+    px_generator_seed(g, 7);
+    px_generator_next(g);
+    OK(px_generator_clone(&clone, g));
+    CHECK_EQ(px_generator_initial_seed(clone), 7);
+    CHECK_EQ(px_generator_next(clone), px_generator_next(g));
+    px_generator_seed(clone, 8);
+    CHECK_EQ(px_generator_initial_seed(g), 7);
+  }
+}
+
+PX_TEST(generators_may_share_a_state) {
+  simulate_device();
+  PX_SCOPED(px_generator) one = NULL;
+  PX_SCOPED(px_generator) two = NULL;
+  PX_SCOPED(px_generator) alias = NULL;
+  uint64_t offset;
+  OK(px_generator_new(&one, gpu()));
+  OK(px_generator_new(&two, gpu()));
+  OK(px_generator_alias(&alias, one));
+  OK(px_generator_share(two, alias));
+  px_generator_next(two);
+  OK(px_generator_offset(&offset, one));
+  CHECK_EQ(offset, 4);
+  OK(px_generator_set_offset(alias, 12));
+  OK(px_generator_offset(&offset, two));
+  CHECK_EQ(offset, 12);
+  FAILS(px_generator_set_offset(one, 2), PX_RUNTIME, "offset must be a multiple of 4");
+}
+
+PX_TEST(a_cpu_generator_has_no_offset_and_no_shared_state) {
+  simulate_device();
+  PX_SCOPED(px_generator) host = NULL;
+  PX_SCOPED(px_generator) device = NULL;
+  px_generator *alias = NULL;
+  uint64_t offset;
+  OK(px_generator_new(&host, px_cpu()));
+  OK(px_generator_new(&device, gpu()));
+  FAILS(px_generator_offset(&offset, host), PX_RUNTIME, "CPU Generator does not use offset");
+  FAILS(px_generator_set_offset(host, 4), PX_RUNTIME, "CPU Generator does not use offset");
+  FAILS(px_generator_alias(&alias, host), PX_UNIMPLEMENTED, "graphsafe_get_state is not supported");
+  FAILS(px_generator_share(host, device), PX_UNIMPLEMENTED, "graphsafe_set_state is not supported");
+  FAILS(px_generator_share(device, host), PX_RUNTIME, "Expected a CUDA Generator");
+}

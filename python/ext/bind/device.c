@@ -89,18 +89,23 @@ static PyObject *fail_arguments(PyObject *object) {
            ext_type_name(object), ext_type_name(object));
 }
 
+// An index of None is none.
 static PyObject *device_with_index(PyObject *type, PyObject *index) {
   px_device device;
   int64_t number;
-  if (!PyUnicode_Check(type)) return fail_arguments(type);
-  if (!PyLong_Check(index))
-    EXT_FAIL(PyExc_TypeError, "device(): argument 'index' must be int, not %s",
+  if (!PyUnicode_Check(type))
+    EXT_FAIL(PyExc_TypeError, "device(): argument 'type' (position 1) must be str, not %s",
+             ext_type_name(type));
+  if (index != Py_None && (!PyLong_Check(index) || PyBool_Check(index)))
+    EXT_FAIL(PyExc_TypeError, "device(): argument 'index' (position 2) must be int, not %s",
              ext_type_name(index));
-  if (ext_to_device(type, &device) < 0 || ext_to_int(index, &number) < 0) return NULL;
+  if (ext_to_device(type, &device) < 0) return NULL;
   if (device.index >= 0)
     EXT_FAIL(PyExc_RuntimeError,
              "type (string) must not include an index because index was passed explicitly: %U",
              type);
+  if (index == Py_None) return ext_device(device);
+  if (ext_to_int(index, &number) < 0) return NULL;
   if (number < 0) EXT_FAIL(PyExc_RuntimeError, "Device index must not be negative");
   if (number > 127)
     EXT_FAIL(PyExc_RuntimeError, "Device index is too large: %lld", (long long)number);

@@ -49,12 +49,10 @@ static PyObject *exception_class(px_status code) {
 
 static PyObject *raise_accelerator(const px_error *error) {
   EXT_OWNED *text = ext_str(error->message);
-  PyObject *exception = text ? PyObject_CallOneArg(ext_AcceleratorError, text) : NULL;
-  if (!exception) return NULL;
-  PyObject *code = PyLong_FromLong(error->detail);
-  if (code) PyObject_SetAttrString(exception, "error_code", code);
-  Py_XDECREF(code);
-  ext_exception_set(exception);
+  EXT_OWNED *exception = text ? PyObject_CallOneArg(ext_AcceleratorError, text) : NULL;
+  EXT_OWNED *code = exception ? PyLong_FromLong(error->detail) : NULL;
+  if (!code || PyObject_SetAttrString(exception, "error_code", code) < 0) return NULL;
+  PyErr_SetObject(ext_AcceleratorError, exception);  // its __context__ is the handled exception
   return NULL;
 }
 

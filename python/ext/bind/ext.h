@@ -287,6 +287,7 @@ PyObject *ext_generator(px_generator *generator_take);
 // Sets *out to NULL for NULL and None, else to a borrowed generator.
 int ext_to_generator(PyObject *object, px_generator **out);
 PyObject *ext_stream(px_stream *stream_take);
+PyObject *ext_event(px_event *event_take);
 // Functions of a CUDAPluggableAllocator; NULL for None. `who` names the caller in messages.
 int ext_pluggable_allocator(PyObject *allocator, const char *who, const px_memory_allocator **out);
 PyObject *ext_graph_pool(px_graph_pool pool);          // a tuple (graphs.c)

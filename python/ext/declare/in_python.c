@@ -76,7 +76,8 @@ static const struct {
     {"cuda.nvtx", "phlox.autograd._marks", "range"},
     {"cuda.profiler", "phlox.autograd._marks", "init profile"},
     {"cuda", "random",
-     "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed "
+     "default_generators get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all "
+     "random seed "
      "seed_all set_rng_state set_rng_state_all"},
     {"func", "phlox.func._forward", "hessian jacfwd jacrev jvp linearize"},
     {"func", "phlox.func._models", "replace_all_batch_norm_modules_ stack_module_state"},

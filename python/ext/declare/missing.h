@@ -47,6 +47,4 @@ static const struct {
      "register_capture_start_hook register_destroy_callback register_post_instantiate_hook "
      "register_replay_end_hook register_replay_start_hook retain_object "
      "set_conditional_handle_for_current_node"},
-    {"cuda.Stream", "is_capturing native_handle"},
-    {"cuda.Event", "event_id"},
 };

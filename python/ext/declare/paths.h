@@ -659,7 +659,7 @@ static const struct {
      "DeferredCudaCallError DoubleStorage "
      "FloatStorage GreenContext HalfStorage IntStorage LongStorage ShortStorage "
      "check_error classproperty "
-     "cudaStatus current_blas_handle current_solver_handle default_generators export_dot "
+     "cudaStatus current_blas_handle current_solver_handle export_dot "
      "export_graph_data gds get_gencode_flags graph_annotations green_contexts has_half has_magma "
      "is_tf32_supported tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},

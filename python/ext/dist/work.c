@@ -91,7 +91,7 @@ static int begin_future(PyObject *self) {
     EXT_TRY_INT(px_work_at_end(W(self), complete, Py_NewRef(self)));
     return 0;
   }
-  PyObject *object = ext_wrap_core(&ext_EventType, px_retain(event));
+  PyObject *object = ext_event(px_retain(event));
   if (ext_setattr_new(O(self)->future, "_event", object) < 0) return -1;
   return ext_future_complete(O(self)->future, O(self)->outputs, false);
 }

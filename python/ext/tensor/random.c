@@ -24,7 +24,11 @@ int ext_to_generator(PyObject *object, px_generator **out) {
 }
 
 // Accepts any 64-bit int, signed or not: PyTorch maps negative seeds to the upper half.
-static int to_seed(PyObject *object, uint64_t *out) {
+static int to_seed(PyObject *object, const char *function, uint64_t *out) {
+  bool integer = object && PyIndex_Check(object) && ext_is_number(object);
+  if (!integer || PyBool_Check(object))
+    EXT_FAIL_INT(PyExc_RuntimeError, "%s expected a long, but got %s", function,
+                 ext_type_name(object ? object : Py_None));
   EXT_OWNED *index = PyNumber_Index(object);
   if (!index) return -1;
   *out = PyLong_AsUnsignedLongLong(index);
@@ -33,8 +37,7 @@ static int to_seed(PyObject *object, uint64_t *out) {
   *out = (uint64_t)PyLong_AsLongLong(index);
   if (!PyErr_Occurred()) return 0;
   PyErr_Clear();
-  EXT_FAIL_INT(PyExc_RuntimeError,
-               "Overflow when unpacking long; manual_seed expects a 64-bit number");
+  EXT_FAIL_INT(PyExc_ValueError, "Overflow when unpacking long long");
 }
 
 static PyObject *state_of(px_generator *generator) {
@@ -98,7 +101,7 @@ EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
            "Sets the seed, a 64-bit int, and returns the generator.") {
   uint64_t value;
   EXT_ARGS(PyObject *, seed);
-  if (to_seed(seed, &value) < 0) return NULL;
+  if (to_seed(seed, "manual_seed", &value) < 0) return NULL;
   px_generator_seed(generator_of(self), value);
   return Py_NewRef(self);
 }
@@ -118,12 +121,49 @@ EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
   return set_state(generator_of(self), new_state) < 0 ? NULL : Py_NewRef(self);
 }
 
+EXT_METHOD0(generator, clone_state, "Generator",
+            "Returns a new generator with a copy of the state.") {
+  px_generator *made = NULL;
+  EXT_TRY(px_generator_clone(&made, generator_of(self)));
+  return ext_generator(made);
+}
+EXT_METHOD0(generator, graphsafe_get_state, "Generator",
+            "Returns a new generator that draws from the state of this one. Only for devices.") {
+  px_generator *made = NULL;
+  EXT_TRY(px_generator_alias(&made, generator_of(self)));
+  return ext_generator(made);
+}
+EXT_METHOD(generator, graphsafe_set_state, "(new_state: Generator) -> Generator",
+           "Makes this generator draw from the state of `new_state`, also within a graph. Only for "
+           "devices.") {
+  EXT_ARGS(PyObject *, new_state);
+  if (!new_state || !Py_IS_TYPE(new_state, &ext_GeneratorType))
+    EXT_FAIL(PyExc_TypeError, "expected a Generator, but got %s",
+             ext_type_name(new_state ? new_state : Py_None));
+  EXT_TRY(px_generator_share(generator_of(self), generator_of(new_state)));
+  return Py_NewRef(self);
+}
+EXT_METHOD0(generator, get_offset, "int", "Returns the offset of a device's generator.") {
+  uint64_t offset;
+  EXT_TRY(px_generator_offset(&offset, generator_of(self)));
+  return PyLong_FromUnsignedLongLong(offset);
+}
+EXT_METHOD(generator, set_offset, "(offset: int) -> Generator",
+           "Sets the offset of a device's generator, a multiple of 4, and returns the generator.") {
+  uint64_t value;
+  EXT_ARGS(PyObject *, offset);
+  if (to_seed(offset, "manual_offset", &value) < 0) return NULL;
+  EXT_TRY(px_generator_set_offset(generator_of(self), value));
+  return Py_NewRef(self);
+}
+
 // ---- the default generators (phlox/random.py, phlox/cuda/random.py)
 EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
-             "Sets the seed on the CPU and all devices.") {
+             "Sets the seed on the CPU and all devices. Converts numbers and texts as int does.") {
   uint64_t value;
   EXT_ARGS(PyObject *, seed);
-  if (to_seed(seed, &value) < 0) return NULL;
+  EXT_OWNED *number = PyObject_CallOneArg((PyObject *)&PyLong_Type, seed ? seed : Py_None);
+  if (!number || to_seed(number, "manual_seed", &value) < 0) return NULL;
   px_manual_seed(value);
   Py_RETURN_NONE;
 }

@@ -42,14 +42,14 @@ class save_on_cpu(saved_tensors_hooks):
     """A context manager that keeps tensors saved for backward on the CPU.
 
     Args:
-        pin_memory (bool): if True, uses pinned memory; copies back are asynchronous
+        pin_memory (bool): if True, uses pinned memory; copies in both directions are asynchronous
         device_type (str): the device type
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         def pack(tensor):
-            host = tensor.cpu()
-            return tensor.device, host.pin_memory() if pin_memory and tensor.is_cuda else host
+            # A non-blocking copy to the host has pinned memory.
+            return tensor.device, tensor.to("cpu", non_blocking=pin_memory)
 
         super().__init__(pack, lambda kept: kept[1].to(kept[0], non_blocking=pin_memory))
 

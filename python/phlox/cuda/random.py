@@ -21,6 +21,9 @@ def _generator(device):
     return cuda._default_generator(cuda._index_of(device))
 
 
+default_generators = tuple(_generators())
+
+
 def manual_seed(seed: int) -> None:
     """Sets the seed (a 64-bit int) of the current device's generator. Does nothing without
     devices."""

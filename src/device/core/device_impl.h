@@ -204,12 +204,14 @@ px_site px__site_of(const px_allocation *result);
 // While the current stream of a device is captured, each replay draws new random numbers. Sets
 // launch->random to memory for the generator's state at replay, and reserves `words` numbers after
 // those drawn by the capture so far. launch->random stays NULL without a capture. The graph holds a
-// reference to the generator. take(generator, words, out) advances it by a replay's numbers and
+// reference to the generator's state. take(state, words, out) advances it by a replay's numbers and
 // returns seed and offset from before. give_back undoes this, unless more were drawn since.
 typedef struct px__draw_functions {
-  void (*take)(void *generator, uint64_t words, uint64_t taken[2]);
-  void (*give_back)(void *generator, uint64_t words, const uint64_t taken[2]);
+  void (*take)(void *state, uint64_t words, uint64_t taken[2]);
+  void (*give_back)(void *state, uint64_t words, const uint64_t taken[2]);
 } px__draw_functions;
+// A capture is under way on some stream.
+bool px__captures_any(void);
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
                            const px__draw_functions *draws) __attribute__((warn_unused_result));
 // Copies bytes between allocations of any devices, ordered by rule C6 of docs/simulator.md: as work

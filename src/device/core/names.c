@@ -47,18 +47,16 @@ static px_status parse_type(int16_t *out, const char *text, size_t length) {
           (int)length, text);
 }
 
-// Parses ":index" up to the end of the text; -1 if malformed.
+// Parses ":index" up to the end of the text; -1 if malformed. One blank may precede the index.
 static int64_t parse_index(const char *at) {
   at++;
-  while (isblank((unsigned char)*at)) at++;
+  if (*at == ' ') at++;
   const char *digits = at;
   int64_t value = 0;
   for (; isdigit((unsigned char)*at); at++)
     if (value < INT32_MAX) value = value * 10 + (*at - '0');
   bool padded = *digits == '0' && at > digits + 1;
-  if (at == digits || padded) return -1;
-  while (isblank((unsigned char)*at)) at++;
-  return *at ? -1 : value;
+  return at == digits || padded || *at ? -1 : value;
 }
 
 px_status px_device_parse(px_device *out, const char *text) {

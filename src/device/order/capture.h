@@ -58,7 +58,6 @@ struct px_graph {
 // capture; the active capture of an id, or NULL (lock held).
 void px__captures_lock(void);
 void px__captures_unlock(void);
-bool px__captures_any(void);
 void px__capture_register(px_graph *graph);
 void px__capture_unregister(px_graph *graph);
 void px__capture_finish(px_graph *graph);

@@ -29,6 +29,21 @@ px_status px_stream_default(px_stream **out, px_device device) {
   return PX_OK;
 }
 
+px_status px_stream_from_id(px_stream **out, px_device device, int64_t id) {
+  PX_GIVEN(out);
+  *out = NULL;
+  if (device.type == PX_CPU) return *out = px_retain(&px__cpu_stream), PX_OK;
+  px__device *d;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_TRY(px__device_get(&d, device.index));
+  px__device_lock(d);
+  for (int i = 0; i < d->stream_count && !*out; i++)
+    if (d->streams[i]->id == id) *out = px_retain(d->streams[i]);
+  px__device_unlock(d);
+  PX_CHECK(*out, PX_VALUE, "cuda:%d has no stream with the id %lld", device.index, (long long)id);
+  return PX_OK;
+}
+
 px_device px_stream_device(const px_stream *stream) { return stream->device; }
 int px_stream_priority(const px_stream *stream) { return stream->priority; }
 px_status px_stream_priority_range(int *lowest, int *highest) {

@@ -27,14 +27,19 @@ static px_status format_of(px_memory_format *out, const char *name) {
   return name ? px_memory_format_parse(out, name) : PX_OK;
 }
 
-px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const int64_t *strides,
-                          px_dtype dtype, px_device device, bool pin) {
+px_status px__empty_strided(px_tensor **out, int ndim, const int64_t *sizes, const int64_t *strides,
+                            px_dtype dtype, px_device device, bool pin) {
   if (!pin && !strides) return px_tensor_empty(out, ndim, sizes, dtype, device);
   if (!pin) return px_tensor_empty_strided(out, ndim, sizes, strides, dtype, device);
-  PX_TRY(px_tensor_empty_pinned(out, ndim, sizes, dtype));
-  if (strides) px__sizes_copy((*out)->strides, strides, ndim);
-  px__tensor_update_derived(*out);
-  return PX_OK;
+  if (!strides) return px_tensor_empty_pinned(out, ndim, sizes, dtype);
+  size_t bytes;
+  PX_SCOPED(px_tensor) flat = NULL;
+  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
+  PX_TRY(px__check_sizes(ndim, sizes));
+  PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
+  int64_t count = (int64_t)(bytes / px_dtype_size(dtype));
+  PX_TRY(px_tensor_empty_pinned(&flat, 1, &count, dtype));
+  return px__tensor_over(out, px_retain(flat->storage), ndim, sizes, strides, dtype);
 }
 
 px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_format,
@@ -52,7 +57,7 @@ px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_f
     strides = px__preserved_strides(buffer, t);
   else
     PX_TRY(px__format_strides(buffer, t->ndim, t->sizes, format));
-  return px__empty_dense(out, t->ndim, t->sizes, strides, dtype, device, pin);
+  return px__empty_strided(out, t->ndim, t->sizes, strides, dtype, device, pin);
 }
 
 static px_status copy_to_new(px_call *call, px_tensor *made_take, const px_tensor *from,

@@ -116,8 +116,8 @@ static px_status make_in_format(px_call *call, const px__options *o, px_value si
   PX_TRY(px__check_sizes(size.n, size.v.ints));
   PX_TRY(px__format_strides(strides, size.n, size.v.ints, format));
   PX_TRY(check_options(o, o->dtype == PX_DTYPE_NONE ? px_dtype_default() : o->dtype));
-  PX_TRY(px__empty_dense(&call->results[0], size.n, size.v.ints, strides, o->dtype, o->device,
-                         o->pin_memory));
+  PX_TRY(px__empty_strided(&call->results[0], size.n, size.v.ints, strides, o->dtype, o->device,
+                           o->pin_memory));
   return apply_options(call, o);
 }
 
@@ -134,11 +134,9 @@ static px_status strided(px_call *call, px_value size, px_value stride, px__opti
   PX_CHECK(size.n == stride.n, PX_RUNTIME,
            "dimensionality of sizes (%lld) must match dimensionality of strides (%lld)",
            (long long)size.n, (long long)stride.n);
-  PX_CHECK(!o.pin_memory, PX_UNIMPLEMENTED, "%s() does not support pin_memory=True",
-           call->op->name);
   PX_TRY(check_options(&o, o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype));
-  PX_TRY(px_tensor_empty_strided(&call->results[0], size.n, size.v.ints, stride.v.ints, o.dtype,
-                                 o.device));
+  PX_TRY(px__empty_strided(&call->results[0], size.n, size.v.ints, stride.v.ints, o.dtype, o.device,
+                           o.pin_memory));
   PX_TRY(apply_options(call, &o));
   return fill_uninitialized(call->results[0]);
 }

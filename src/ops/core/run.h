@@ -61,9 +61,9 @@ typedef struct px__options {
 #define PX_OPTIONS(args) \
   ((px__options){(args)->dtype, (args)->device, (args)->pin_memory, (args)->requires_grad})
 
-// An uninitialised dense tensor (strides NULL: row-major), in page-locked memory if `pin`.
-px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const int64_t *strides,
-                          px_dtype dtype, px_device device, bool pin)
+// An uninitialised tensor (strides NULL: row-major), in page-locked memory if `pin`.
+px_status px__empty_strided(px_tensor **out, int ndim, const int64_t *sizes, const int64_t *strides,
+                            px_dtype dtype, px_device device, bool pin)
     __attribute__((warn_unused_result));
 // An uninitialised tensor of the sizes of t in a memory format (NULL: t's dimension order).
 px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_format,

@@ -482,6 +482,7 @@ PX_RUN(put) {
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) positions = NULL;
   PX_SCOPED(px_tensor) done = NULL;
+  PX_TRY(px__call_same_device(call));
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
   PX_TRY(px_reshape(&positions, args->index, &args->index->numel, 1));
   PX_TRY(px_reshape(&values, args->source, &args->index->numel, 1));

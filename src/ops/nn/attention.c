@@ -145,8 +145,8 @@ PX_RUN(tiled_attention) {
   int64_t sizes[4], buffer[4];
   PX_TRY(check_tiles(call->op, q, args->key, args->value, args->attn_mask, args->dropout_p, sizes));
   PX_TRY(px__call_same_device(call));
-  PX_TRY(px__empty_dense(&call->results[0], 4, sizes, output_strides(buffer, q, sizes), dtype,
-                         call->device, false));
+  PX_TRY(px__empty_strided(&call->results[0], 4, sizes, output_strides(buffer, q, sizes), dtype,
+                           call->device, false));
   PX_TRY(px__call_result(call, 1, 3, sizes, dtype == PX_FLOAT64 ? dtype : PX_FLOAT32));
   PX_TRY(px__call_result(call, 2, 1, (int64_t[]){drops ? 2 : 0}, PX_INT64));
   if (!drops) return PX_OK;

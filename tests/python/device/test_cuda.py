@@ -275,12 +275,215 @@ class Cuda(unittest.TestCase):
         event.record()
         event.synchronize()
         self.assertTrue(event.query())
-        with self.assertRaisesRegex(ValueError, "Expected a cuda device"):
-            torch.Event(device="cpu")
-        with self.assertRaisesRegex(NotImplementedError, "from its stream_id"):
-            torch.cuda.Stream(stream_id=3, device_index=0, device_type=1)
         with self.assertRaisesRegex(TypeError, "takes no arguments"):
             torch.cuda.Stream.priority_range(1)
+
+
+class Objects(unittest.TestCase):
+    def test_events_of_a_device(self):
+        for args, device in (((), "cuda"), ((None,), "cuda"), (("cuda",), "cuda"), ((torch.device("cuda"),), "cuda"), ((0,), "cuda"), (("cpu",), "cpu")):
+            event = torch.Event(*args)
+            self.assertEqual((event.device, event.event_id, event.query(), event.wait(), event.synchronize()), (torch.device(device), 0, True, None, None))
+            self.assertEqual(repr(event), f"torch.Event device_type={device}, device_index=-1, event_flag=0, event_id=0")
+        for args, kind in (((True,), TypeError), ((1.5,), TypeError), (("cuda", True), TypeError), (("x",), RuntimeError)):
+            with self.assertRaises(kind):
+                torch.Event(*args)
+        with self.assertRaises(TypeError):
+            torch.Event(external=True)
+        with self.assertRaisesRegex(RuntimeError, "^cpu backend doesn't support events.$"):
+            torch.Event("cpu").record()
+
+    def test_event_options_select_timing(self):
+        for timing in (False, True):
+            a, b = (torch.Event("cuda", enable_timing=timing, blocking=True, interprocess=False) for _ in range(2))
+            a.record(), b.record(), b.synchronize()
+            self.assertEqual((a.device, a.event_id != 0), (torch.device("cuda:0"), True))
+            if timing:
+                self.assertGreaterEqual(a.elapsed_time(b), 0)
+            else:
+                with self.assertRaisesRegex(ValueError, "enable_timing=True"):
+                    a.elapsed_time(b)
+        self.assertIn("event_flag=1", repr(torch.Event(enable_timing=True)))
+
+    def test_cuda_classes_derive_from_the_general_ones(self):
+        self.assertTrue(issubclass(torch.cuda.Stream, torch.Stream) and issubclass(torch.cuda.Event, torch.Event))
+        plain, own = torch.Stream("cuda"), torch.cuda.Stream()
+        self.assertEqual((type(plain.record_event()), type(own.record_event())), (torch.Event, torch.cuda.Event))
+        self.assertEqual((type(cuda.current_stream()), isinstance(torch.accelerator.current_stream(), torch.Stream)), (torch.cuda.Stream, True))
+        for name in ("cuda_stream", "priority", "priority_range"):
+            self.assertFalse(hasattr(torch.Stream, name))
+        self.assertIsNone(torch.cuda.Event().device)
+
+    def test_streams_by_number(self):
+        own, default = torch.cuda.Stream(), cuda.default_stream()
+        for stream in (own, default):
+            numbers = stream.stream_id, stream.device_index, stream.device_type
+            names = dict(zip(("stream_id", "device_index", "device_type"), numbers))
+            for found in (torch.Stream(*numbers), torch.Stream(**names), torch.Stream(numbers[0], device_index=0, device_type=1), torch.cuda.Stream(**names)):
+                self.assertEqual((found, hash(found), found.native_handle), (stream, hash(stream), stream.cuda_stream))
+        self.assertEqual(repr(torch.Stream(0, 0, 1)), "torch.Stream device_type=cuda, device_index=0, stream_id=0")
+        with torch.Stream(own.stream_id, 0, 1):
+            self.assertEqual(cuda.current_stream(), own)
+        with self.assertRaisesRegex(ValueError, "^cuda:0 has no stream with the id 123456$"):
+            torch.Stream(123456, 0, 1)
+        for numbers, kind in (((1, 0, 9), RuntimeError), ((1, 200, 1), RuntimeError), ((1, 0), TypeError), (("1", 0, 1), TypeError), ((True, 0, 1), TypeError)):
+            with self.assertRaises(kind):
+                torch.Stream(*numbers)
+        for names in (dict(stream_id=1), dict(device_index=0), dict(stream_id=0, device_index=0, device_type=0)):
+            with self.assertRaises(TypeError):
+                torch.cuda.Stream(**names)
+
+    def test_streams_of_the_cpu(self):
+        stream = torch.Stream("cpu")
+        self.assertEqual((stream, stream.device, stream.stream_id, stream.device_type), (torch.Stream(0, -1, 0), torch.device("cpu"), 0, 0))
+        with stream:
+            self.assertEqual((stream.query(), stream.synchronize(), stream.is_capturing()), (True, None, False))
+        for call in (stream.record_event, lambda: stream.wait_stream(stream), lambda: cuda.current_stream().wait_stream(stream)):
+            with self.assertRaisesRegex(RuntimeError, "^cpu backend doesn't support events.$"):
+                call()
+        with self.assertRaisesRegex(RuntimeError, "^Event device type CUDA does not match recording stream's device type CPU.$"):
+            torch.Event("cuda").record(stream)
+        with self.assertRaisesRegex(RuntimeError, "^Backend doesn't support getting stream native handle.$"):
+            stream.native_handle
+
+    def test_handles_for_other_libraries(self):
+        stream, event = torch.cuda.Stream(), torch.cuda.Event()
+        event.record(stream)
+        self.assertEqual((stream._as_parameter_.value, stream.__cuda_stream__()), (stream.cuda_stream, (0, stream.cuda_stream)))
+        self.assertEqual((event._as_parameter_.value, event.event_id), (event.cuda_event, event.cuda_event))
+
+    def test_stream_knows_that_it_is_captured(self):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        x = torch.ones(2, device="cuda")
+        with torch.cuda.graph(graph, stream=stream):
+            x + 1
+            self.assertEqual((stream.is_capturing(), torch.cuda.Stream().is_capturing()), (True, False))
+        self.assertFalse(stream.is_capturing())
+
+    def test_device_errors_keep_their_context(self):
+        x, graph = torch.ones(2, device="cuda"), torch.cuda.CUDAGraph()
+        with self.assertRaisesRegex(torch.AcceleratorError, "previous error during capture") as caught:
+            with torch.cuda.graph(graph):
+                x.tolist()
+        self.assertIsInstance(caught.exception.__context__, torch.AcceleratorError)
+        self.assertIn("not permitted when stream is capturing", str(caught.exception.__context__))
+        self.assertNotEqual(caught.exception.error_code, caught.exception.__context__.error_code)
+
+    def test_device_texts_and_indexes(self):
+        self.assertEqual((torch.device("cuda", None), torch.device("cpu", index=None)), (torch.device("cuda"), torch.device("cpu")))
+        self.assertEqual(torch.device("cuda: 1"), torch.device("cuda", 1))
+        for text in ("cuda:  0", "cuda:\t0", "cuda:0 ", " cuda", "cuda ", "cuda :0", "cuda:0\n", "cuda:", "cuda: ", ":0", "cuda:+0", "cuda:01"):
+            with self.assertRaisesRegex(RuntimeError, "^Invalid device string: '"):
+                torch.device(text)
+        for index in (True, 1.0, "0"):
+            with self.assertRaisesRegex(TypeError, r"^device\(\): argument 'index' \(position 2\) must be int, not"):
+                torch.device("cuda", index)
+        with self.assertRaisesRegex(RuntimeError, "^type \\(string\\) must not include an index"):
+            torch.device("cuda:0", None)
+
+    def test_put_refuses_operands_of_another_device(self):
+        x, i, v = torch.zeros(4, device="cuda"), torch.tensor([1]), torch.ones(1, device="cuda")
+        for call in (lambda: x.put_(i, v), lambda: x.put(i, v)):
+            with self.assertRaisesRegex(RuntimeError, r"got index is on cpu, different from other tensors on cuda:0 .*wrapper_CUDA__put_\)"):
+                call()
+        with self.assertRaisesRegex(RuntimeError, "got source is on cpu"):
+            x.put_(i.cuda(), v.cpu())
+
+    def test_strided_factories_make_pinned_memory(self):
+        x = torch.ones(2, 3)
+        for made in (torch.empty_strided((2, 3), (1, 4), pin_memory=True), torch.empty_permuted((2, 3), (1, 0), pin_memory=True),
+                     x.new_empty_strided((2, 3), (0, 2), pin_memory=True), torch.empty_strided((0, 3), (1, 1), pin_memory=True)):
+            self.assertTrue(made.is_pinned() or made.numel() == 0)
+            self.assertEqual(made.stride(), torch.empty_strided(made.shape, made.stride()).stride())
+            self.assertFalse(made._is_view())
+
+    def test_saving_on_the_cpu_does_not_wait(self):
+        x = torch.full((1 << 16,), 2.0, device="cuda", requires_grad=True)
+        torch.cuda.set_sync_debug_mode("error")
+        self.addCleanup(torch.cuda.set_sync_debug_mode, "default")
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            y = (x * x).exp().sum()
+        y.backward()
+        torch.cuda.set_sync_debug_mode("default")
+        self.assertEqual((x.grad[0], x.grad[-1]), (x[0] * 2 * (x[0] * x[0]).exp(),) * 2)
+
+
+class GeneratorStates(unittest.TestCase):
+    def test_clone_has_the_state(self):
+        for device in ("cpu", "cuda"):
+            generator = torch.Generator(device).manual_seed(5)
+            torch.randn(3, device=device, generator=generator)
+            clone = generator.clone_state()
+            self.assertEqual((clone.device, clone.initial_seed(), clone is generator), (generator.device, 5, False))
+            draws = [torch.rand(4, device=device, generator=g) for g in (generator, clone)]
+            self.assertTrue(torch.equal(*draws))
+            clone.manual_seed(6)
+            self.assertEqual(generator.initial_seed(), 5)
+
+    def test_offsets(self):
+        generator = torch.Generator("cuda").manual_seed(5)
+        self.assertEqual(generator.get_offset(), 0)
+        first = torch.rand(4, device="cuda", generator=generator)
+        self.assertEqual(generator.get_offset(), 4)
+        self.assertIs(generator.set_offset(0), generator)
+        self.assertTrue(torch.equal(torch.rand(4, device="cuda", generator=generator), first))
+        with self.assertRaisesRegex(RuntimeError, "^offset must be a multiple of 4$"):
+            generator.set_offset(3)
+        with self.assertRaisesRegex(RuntimeError, "^manual_offset expected a long, but got float$"):
+            generator.set_offset(4.0)
+        for call in (lambda: torch.Generator().get_offset(), lambda: torch.Generator().set_offset(4)):
+            with self.assertRaisesRegex(RuntimeError, "^CPU Generator does not use offset$"):
+                call()
+
+    def test_shared_states(self):
+        one, two = (torch.Generator("cuda").manual_seed(i) for i in (1, 2))
+        alias = one.graphsafe_get_state()
+        self.assertIs(two.graphsafe_set_state(alias), two)
+        torch.rand(4, device="cuda", generator=two)
+        self.assertEqual([g.get_offset() for g in (one, two, alias)], [4, 4, 4])
+        alias.manual_seed(9)
+        self.assertEqual([g.initial_seed() for g in (one, two)], [9, 9])
+        for call in (torch.Generator().graphsafe_get_state, lambda: torch.Generator().graphsafe_set_state(one)):
+            with self.assertRaisesRegex(NotImplementedError, "^graphsafe_[gs]et_state is not supported in this Generator$"):
+                call()
+        with self.assertRaisesRegex(TypeError, "^expected a Generator, but got int$"):
+            one.graphsafe_set_state(3)
+
+    def test_graph_draws_from_the_shared_state(self):
+        generator, graph = torch.Generator("cuda").manual_seed(3), torch.cuda.CUDAGraph()
+        alias = torch.Generator("cuda").graphsafe_set_state(generator.graphsafe_get_state())
+        with torch.cuda.graph(graph):
+            drawn = torch.rand(4, device="cuda", generator=alias)
+        del alias
+        generator.manual_seed(7)
+        graph.replay()
+        self.assertEqual(generator.get_offset(), 4)
+        self.assertTrue(torch.equal(drawn, torch.rand(4, device="cuda", generator=torch.Generator("cuda").manual_seed(7))))
+
+    def test_default_generators_are_those_of_the_devices(self):
+        generators = torch.cuda.default_generators
+        self.assertEqual([g.device.index for g in generators], list(range(cuda.device_count())))
+        before = torch.cuda.get_rng_state()
+        self.addCleanup(torch.cuda.set_rng_state, before)
+        own = generators[0].graphsafe_get_state()
+        self.addCleanup(generators[0].graphsafe_set_state, own)
+        generators[0].graphsafe_set_state(torch.Generator("cuda"))
+        torch.manual_seed(11)
+        self.assertEqual((generators[0].initial_seed(), own.initial_seed() == 11), (11, False))
+        torch.rand(4, device="cuda")
+        self.assertEqual(generators[0].get_offset(), 4)
+
+    def test_seeds(self):
+        self.addCleanup(torch.set_rng_state, torch.get_rng_state())
+        for seed, value in ((3.0, 3), (3.7, 3), ("12", 12), (True, 1), (torch.tensor(5), 5), (-1, 2**64 - 1), (-2**63, 2**63), (2**64 - 1, 2**64 - 1)):
+            self.assertEqual(torch.manual_seed(seed).initial_seed(), value)
+        for seed, kind in ((None, TypeError), (1j, TypeError), ("x", ValueError), (float("nan"), ValueError), (float("inf"), OverflowError),
+                           (2**64, ValueError), (-2**63 - 1, ValueError)):
+            with self.assertRaises(kind):
+                torch.manual_seed(seed)
+        for seed, name in ((3.0, "float"), ("3", "str"), (True, "bool"), (torch.tensor(5), "Tensor"), (None, "NoneType")):
+            with self.assertRaisesRegex(RuntimeError, f"^manual_seed expected a long, but got {name}$"):
+                torch.Generator().manual_seed(seed)
 
 
 @unittest.skipIf(cuda.device_count() < 2, "requires two devices")

@@ -151,7 +151,7 @@ class History(unittest.TestCase):
         self.assertRegex(text, r"\nPossible remedy: ")
 
     def test_missing_names(self):
-        for name in ("cuda.default_generators", "cuda.GreenContext", "cuda.memory._annotate_tensor", "cuda.graphs.export_dot", "cuda.CUDAGraph.pools", "cuda.Stream.native_handle",
+        for name in ("cuda.GreenContext", "cuda.memory._annotate_tensor", "cuda.graphs.export_dot", "cuda.CUDAGraph.pools",
                      "UntypedStorage.fill_", "storage.TypedStorage.float", "accelerator.Graph", "profiler._KinetoProfile", "profiler.profile.prepare_trace", "utils.benchmark.Colorize", "autograd.profiler_util.StringTable"):
             owner = torch
             *above, last = name.split(".")

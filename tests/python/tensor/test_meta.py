@@ -120,4 +120,3 @@ class Meta(unittest.TestCase):
         self.assertTrue(x.stride() == (1, 2) and x.untyped_storage().nbytes() == 48)
         self.refuses(RuntimeError, lambda: torch.empty_strided((2, 3), (1,)), "dimensionality of sizes (2) must match dimensionality of strides (1)")
         self.refuses(RuntimeError, lambda: torch.empty_strided((2,), (-1,)), "Storage size calculation overflowed with sizes=[2] and strides=[-1]")
-        self.refuses(NotImplementedError, lambda: torch.empty_strided((2,), (1,), pin_memory=True), "pin_memory")

@@ -653,6 +653,23 @@ PX_TEST(a_native_handle_returns_a_known_or_an_adopted_stream) {
   px__allocation_free(block);
 }
 
+PX_TEST(a_number_returns_its_stream) {
+  simulate_plainly(2);
+  PX_SCOPED(px_stream) own = new_stream(1);
+  PX_SCOPED(px_stream) same = NULL;
+  PX_SCOPED(px_stream) plain = NULL;
+  PX_SCOPED(px_stream) host = NULL;
+  px_stream *none = NULL;
+  OK(px_stream_from_id(&same, px_cuda(1), px_stream_id(own)));
+  OK(px_stream_from_id(&plain, px_cuda(1), 0));
+  OK(px_stream_from_id(&host, px_cpu(), 0));
+  CHECK(same == own && plain == default_stream(1));
+  CHECK_EQ(px_stream_device(host).type, PX_CPU);
+  FAILS(px_stream_from_id(&none, px_cuda(0), px_stream_id(own)), PX_VALUE,
+        "cuda:0 has no stream with the id");
+  CHECK(!none);
+}
+
 PX_TEST(a_handle_of_another_device_is_refused) {
   simulate_plainly(2);
   px_stream *stream = NULL;
