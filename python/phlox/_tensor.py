@@ -166,22 +166,6 @@ class Tensor:
             device = None
         return self.to(device=device, dtype=dtype, non_blocking=non_blocking)
 
-    def new_empty(self, *size: int | Sequence[int], **options: Any) -> Tensor:
-        """torch.empty with this tensor's dtype and device as defaults."""
-        return _factory(self, _C.empty, size, options)
-
-    def new_zeros(self, *size: int | Sequence[int], **options: Any) -> Tensor:
-        """torch.zeros with this tensor's dtype and device as defaults."""
-        return _factory(self, _C.zeros, size, options)
-
-    def new_ones(self, *size: int | Sequence[int], **options: Any) -> Tensor:
-        """torch.ones with this tensor's dtype and device as defaults."""
-        return _factory(self, _C.ones, size, options)
-
-    def new_full(self, *args: Number | Sequence[int], **options: Any) -> Tensor:
-        """torch.full with this tensor's dtype and device as defaults."""
-        return _factory(self, _C.full, args, options)
-
     def new_tensor(self, data: Any, *, dtype: _C.dtype | None = None, device: Device | None = None,
                    requires_grad: bool = False, layout: _C.layout | None = None,
                    pin_memory: bool = False) -> Tensor:
@@ -204,14 +188,7 @@ class Tensor:
         values = len(data) == 1 and isinstance(data[0], (list, tuple))
         if values and not isinstance(data[0], _C.Size):
             return _C.tensor(data[0], dtype=self.dtype, device=self.device)
-        return _factory(self, _C.empty, data or (0,), options)
-
-
-def _factory(tensor, factory, args, options):
-    if not options:
-        return factory(*args, dtype=tensor.dtype, device=tensor.device)
-    options = {name: value for name, value in options.items() if value is not None}
-    return factory(*args, **{"dtype": tensor.dtype, "device": tensor.device, **options})
+        return self.new_empty(*(data or (0,)), **options)
 
 
 def _mapped(tensor, function, *others):

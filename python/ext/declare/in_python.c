@@ -116,8 +116,7 @@ static const struct {
     // ---- types
     {"Tensor", "phlox._tensor",
      "__copy__ __deepcopy__ __format__ __rdiv__ __reduce_ex__ __setstate__ apply_ lu map_ "
-     "new new_empty new_full new_ones new_tensor new_zeros to_dense to_sparse to_sparse_coo "
-     "to_sparse_csr type"},
+     "new new_tensor to_dense to_sparse to_sparse_coo to_sparse_csr type"},
     {"Tensor", "phlox._samples", "histogram"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "

@@ -126,7 +126,7 @@ static int apply_bool(parsed_index *r, bool value) {
 }
 
 static int apply_tensor(parsed_index *r, px_tensor *index) {
-  if (px_tensor_ndim(index) > 0) {
+  if (px_tensor_ndim(index) > 0 || px_tensor_is_batched(index)) {
     int dims = is_mask(index) ? px_tensor_ndim(index) : 1;
     return add_index(r, px_retain(index), dims);
   }
@@ -365,13 +365,28 @@ static int write_index(parsed_index *r, PyObject *value) {
   return source ? call_index_put(r, source, false) : -1;
 }
 
-// Writes values at the indices to self, or to a copy of it.
-static PyObject *put_values(const char *name, PyObject *self, PyObject *indices, px_tensor *values,
-                            bool accumulate) {
+// The given index tensors. A 0-dim integer becomes a list of one: it is no view to write to.
+static PyObject *tensors_of(const char *name, PyObject *indices) {
   if (!PyTuple_Check(indices) && !PyList_Check(indices))
     EXT_FAIL(PyExc_TypeError, "%s(): argument 'indices' must be tuple of Tensors, not %s", name,
              ext_type_name(indices));
-  EXT_OWNED *index = PySequence_Tuple(indices);
+  EXT_OWNED *list = PySequence_List(indices);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    if (!ext_is_tensor(item))
+      EXT_FAIL(PyExc_TypeError, "expected Tensor as element %zd in argument 0, but got %s", i,
+               ext_type_name(item));
+    px_tensor *index = ext_tensor(item);
+    if (px_tensor_ndim(index) || is_mask(index) || px_dtype_is_float(px_tensor_dtype(index)))
+      continue;
+    px_tensor *line = unsqueezed(index, 0);
+    if (!line || PyList_SetItem(list, i, ext_wrap(line)) < 0) return NULL;
+  }
+  return list ? PyList_AsTuple(list) : NULL;
+}
+
+// Writes values at the indices to self, or to a copy of it.
+static PyObject *put_values(PyObject *self, PyObject *index, px_tensor *values, bool accumulate) {
   parsed_index r;
   if (!self || !index) return NULL;
   int status = read_index(&r, self, index);
@@ -415,8 +430,9 @@ EXT_FUNCTION_AND_METHOD(
   bool accumulate;
   EXT_BIND(input, indices, values, accumulate);
   if (!ext_need_tensor(input, "index_put", "input")) return NULL;
-  EXT_OWNED *copy = copy_to_write(input, indices, values);
-  return put_values("index_put", copy, indices, values, accumulate);
+  EXT_OWNED *index = tensors_of("index_put", indices);
+  EXT_OWNED *copy = index ? copy_to_write(input, index, values) : NULL;
+  return put_values(copy, index, values, accumulate);
 }
 // ---- masked indexing
 
@@ -436,7 +452,7 @@ static PyObject *clamp_indices(px_tensor *self, PyObject *indices) {
                                           (ext_named[]){{"self", PX_T(index)},
                                                         {"min", PX_S(px_int(-size))},
                                                         {"max", PX_S(px_int(size - 1))}})
-                           : Py_NewRef(Py_None);
+                           : PySlice_New(NULL, NULL, NULL);
     if (!kept) return NULL;
     PyTuple_SET_ITEM(made, i, kept);
   }
@@ -481,7 +497,7 @@ EXT_FUNCTION(torch, _unsafe_masked_index_put_accumulate,
   EXT_OWNED *added = index ? filled_outside(values, mask, px_int(0)) : NULL;
   EXT_OWNED *copy = added ? copy_to_write(from, index, ext_tensor(added)) : NULL;
   if (!copy) return NULL;
-  return put_values("_unsafe_masked_index_put_accumulate", copy, index, ext_tensor(added), true);
+  return put_values(copy, index, ext_tensor(added), true);
 }
 
 EXT_METHOD(tensor, index_put_,
@@ -495,7 +511,8 @@ EXT_METHOD(tensor, index_put_,
   px_tensor *values;
   bool accumulate;
   EXT_BIND(indices, values, accumulate);
-  return put_values("index_put_", self, indices, values, accumulate);
+  EXT_OWNED *index = tensors_of("index_put_", indices);
+  return put_values(self, index, values, accumulate);
 }
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {

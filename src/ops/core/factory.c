@@ -470,10 +470,30 @@ PX_RUN(full_like_of_complex) {
   return fill_from_tensor(call->results[0], args->fill_value);
 }
 
-PX_RUN(new_empty) { return sized(call, args->size, like(args->self, PX_OPTIONS(args))); }
+PX_RUN(new_empty) {
+  PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));
+  return fill_uninitialized(call->results[0]);
+}
 
 PX_RUN(new_empty_strided) {
   return strided(call, args->size, args->stride, like(args->self, PX_OPTIONS(args)));
+}
+
+// The samples follow one another in memory.
+PX_VMAP_RULE(new_empty_strided) {
+  int64_t sizes[PX_MAX_DIMS] = {b->size}, strides[PX_MAX_DIMS];
+  int n = args->size.n;
+  size_t count;
+  px_tensor *made = NULL;
+  if (n != args->stride.n || n >= PX_MAX_DIMS) return px__vmap_loop(b, true);
+  px__sizes_copy(sizes + 1, args->size.v.ints, n);
+  px__sizes_copy(strides + 1, args->stride.v.ints, n);
+  PX_TRY(px__check_sizes(n, sizes + 1));
+  PX_TRY(px__extent_bytes(&count, n, sizes + 1, strides + 1, 0, PX_UINT8));
+  strides[0] = (int64_t)count;
+  PX_TRY(px_new_empty_strided(&made, args->self->physical, sizes, n + 1, strides, n + 1,
+                              args->dtype, args->device, args->pin_memory, args->requires_grad));
+  return px__vmap_set_result(b, 0, made);
 }
 
 PX_RUN(new_zeros) {

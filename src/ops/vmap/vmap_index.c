@@ -96,7 +96,7 @@ static bool has_rule(const px__vmap_call *b, px_value indices) {
     const px_tensor *t = indices.v.tensors[i];
     if (is_mask(t) && (t->ndim == 0 || any_mapped(b, indices))) return false;
   }
-  return indices.n > 0 && indices.n < PX_MAX_DIMS && b->size > 0;
+  return indices.n > 0 && indices.n < PX_MAX_DIMS;
 }
 
 static px_status refuse_masks(const px__vmap_call *b, px_value indices) {
@@ -166,7 +166,64 @@ static px_status put_values(px__vmap_call *b, const px__index_put_vmap_args *arg
                         args->accumulate));
   return px__vmap_set_result(b, 0, made);
 }
+// Aligns the value with the physical tensor and converts it to self's dtype and device.
+static px_status aligned_value(px_tensor **out, const px__vmap_call *b, px_tensor *value,
+                               const px_tensor *self, int ndim) {
+  PX_SCOPED(px_tensor) aligned = NULL;
+  PX_TRY(px__vmap_physical(&aligned, b, value, ndim));
+  return px_to(out, aligned, (px_dtype)self->dtype, px__tensor_device(self), false, false);
+}
+
+static px_status set_filled(px__vmap_call *b, px_tensor *self, px_tensor *made_take) {
+  PX_SCOPED(px_tensor) made = made_take;
+  if (b->call->mode != PX_CALL_INPLACE) return px__vmap_set_result(b, 0, PX_MOVE(made));
+  PX_TRY(px_copy_(self->physical, made, false));
+  return px__vmap_set_result(b, 0, NULL);
+}
+
+// A mask per sample selects different numbers of elements, but one number fills all of them.
+static bool is_masked_fill(const px__vmap_call *b, const px__index_put_vmap_args *args) {
+  return args->indices.n == 1 && any_mask(args->indices) && any_mapped(b, args->indices) &&
+         args->values->ndim == 0 && !args->accumulate;
+}
+// The physical mask with dimensions of size 1 for those of self without an index.
+static px_status mask_over(px_tensor **out, const px__vmap_call *b, const px_tensor *self,
+                           px_tensor *mask, int64_t given) {
+  int dim;
+  char texts[2][256];
+  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__wrap_dim(&dim, given, self->ndim + (mask->ndim == 0)));
+  PX_CHECK(dim + mask->ndim <= self->ndim, PX_INDEX, "too many indices for tensor of dimension %d",
+           self->ndim);
+  for (int d = 0; d < self->ndim; d++) sizes[1 + d] = 1;
+  for (int d = 0; d < mask->ndim; d++) {
+    PX_CHECK(mask->sizes[d] == self->sizes[dim + d], PX_INDEX,
+             "The shape of the mask %s at index %d does not match the shape of the indexed tensor "
+             "%s at index %d",
+             px__sizes_text(texts[0], sizeof texts[0], mask->ndim, mask->sizes), d,
+             px__sizes_text(texts[1], sizeof texts[1], self->ndim, self->sizes), dim + d);
+    sizes[1 + dim + d] = mask->sizes[d];
+  }
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, mask));
+  return px_reshape(out, batched, sizes, 1 + self->ndim);
+}
+static px_status put_number(px__vmap_call *b, const px__index_put_vmap_args *args) {
+  px_tensor *made = NULL, *self = args->self;
+  PX_SCOPED(px_tensor) bytes = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) number = NULL;
+  PX_SCOPED(px_tensor) old = NULL;
+  PX_TRY(mask_over(&bytes, b, self, args->indices.v.tensors[0], args->dims.v.ints[0]));
+  PX_TRY(px_to(&mask, bytes, PX_BOOL, px__tensor_device(self), false, false));
+  PX_TRY(aligned_value(&number, b, args->values, self, self->ndim));
+  PX_TRY(px__vmap_physical(&old, b, self, self->ndim));
+  PX_TRY(px_where(&made, mask, number, old));
+  return set_filled(b, self, made);
+}
+
 PX_VMAP_RULE(index_put) {
+  if (is_masked_fill(b, args)) return put_number(b, args);
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
   indexing p;
@@ -410,14 +467,6 @@ PX_VMAP_RULE(index_copy) {
   return scatter_source(b, &p, px_int(1));
 }
 
-// Aligns the value with the physical tensor and converts it to self's dtype and device.
-static px_status aligned_value(px_tensor **out, const px__vmap_call *b, px_tensor *value,
-                               const px_tensor *self, int ndim) {
-  PX_SCOPED(px_tensor) aligned = NULL;
-  PX_TRY(px__vmap_physical(&aligned, b, value, ndim));
-  return px_to(out, aligned, (px_dtype)self->dtype, px__tensor_device(self), false, false);
-}
-
 // Fills the selected elements with a value per sample, or with one for all.
 static px_status scatter_value(px__vmap_call *b, const scattering *p, px_tensor *value) {
   int64_t dim;
@@ -447,13 +496,6 @@ PX_VMAP_RULE(index_fill) {
 }
 
 // ---- fills with a value per sample
-
-static px_status set_filled(px__vmap_call *b, px_tensor *self, px_tensor *made_take) {
-  PX_SCOPED(px_tensor) made = made_take;
-  if (b->call->mode != PX_CALL_INPLACE) return px__vmap_set_result(b, 0, PX_MOVE(made));
-  PX_TRY(px_copy_(self->physical, made, false));
-  return px__vmap_set_result(b, 0, NULL);
-}
 
 PX_VMAP_RULE(masked_fill_tensor) {
   px_tensor *made = NULL, *self = args->self;

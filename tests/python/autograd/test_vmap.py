@@ -29,6 +29,174 @@ def gradient(function):
     return of
 
 
+# Indices of a matrix by integers of each sample: k a number, j a vector.
+INTEGER_INDICES = {
+    "k": lambda k, j: k, "k, :": lambda k, j: (k, slice(None)), "..., k": lambda k, j: (..., k), ":, k": lambda k, j: (slice(None), k),
+    "k, 1": lambda k, j: (k, 1), "1, k": lambda k, j: (1, k), "k, k": lambda k, j: (k, k), "k, None": lambda k, j: (k, None),
+    "None, k": lambda k, j: (None, k), "k, 1:": lambda k, j: (k, slice(1, None)), "1:, k": lambda k, j: (slice(1, None), k),
+    "j": lambda k, j: j, ":, j": lambda k, j: (slice(None), j), "j, j": lambda k, j: (j, j), "j, k": lambda k, j: (j, k),
+    "k, j": lambda k, j: (k, j), "-k - 1": lambda k, j: -k - 1, "int32 k": lambda k, j: k.int(), "[k, k]": lambda k, j: [k, k],
+    "k, shared": lambda k, j: (k, torch.tensor([0, 2])), "shared, k": lambda k, j: (torch.tensor(1), k),
+}
+# Masks of each sample, which one number fills.
+MASKS = {
+    "x > 5": lambda x: x > 5, "rows": lambda x: x[:, 0] > 4, ":, columns": lambda x: (slice(None), x[0] > 5), "..., columns": lambda x: (..., x[0] > 5),
+    "0, columns": lambda x: (0, x[0] > 5), "bytes": lambda x: (x > 5).byte(), "one for all": lambda x: x.sum() > 100,
+}
+# Factories of a tensor that is batched. Their results are batched, too, so a sample may be written to them.
+FACTORIES = {
+    "new_zeros": lambda x: x.new_zeros(x.shape), "new_ones": lambda x: x.new_ones(*x.shape), "new_empty": lambda x: x.new_empty(x.shape),
+    "new_full": lambda x: x.new_full(x.shape, 3.0), "new_empty_strided": lambda x: x.new_empty_strided(x.shape, x.stride()),
+    "new": lambda x: x.new(x.shape), "zeros_like": torch.zeros_like, "ones_like": torch.ones_like, "empty_like": torch.empty_like,
+    "full_like": lambda x: torch.full_like(x, 3.0), "rand_like": torch.rand_like, "randn_like": torch.randn_like,
+    "randint_like": lambda x: torch.randint_like(x, 3), "clone": torch.clone,
+}
+
+
+class Indexing(unittest.TestCase):
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    k, j = torch.tensor([0, 2]), torch.tensor([[0, 1], [2, 0]])
+
+    def test_integers_of_each_sample_are_read(self):
+        for name, index in INTEGER_INDICES.items():
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # a list of tensors is an old form of a tuple
+                read = lambda x, k, j: x[index(k, j)]
+                self.assertTrue(torch.equal(vmap(read)(self.x, self.k, self.j), loop(read, self.x, self.k, self.j)))
+                shared = lambda k, j: self.x[1][index(k, j)]
+                self.assertTrue(torch.equal(vmap(shared)(self.k, self.j), loop(shared, self.k, self.j)))
+
+    def test_integers_of_each_sample_are_written(self):
+        for name, index in INTEGER_INDICES.items():
+            if "None" in name:
+                continue
+            for value in (9, 9.5, torch.tensor(7.0)):
+                with self.subTest(name, value=value), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)
+
+                    def write(x, k, j):
+                        x = x.clone()
+                        x[index(k, j)] = value
+                        return x
+                    self.assertTrue(torch.equal(vmap(write)(self.x, self.k, self.j), loop(write, self.x, self.k, self.j)))
+
+    def test_batches_may_be_empty(self):
+        def write(x, k, j, index):
+            x = x.clone()
+            x[index(k, j)] = 1.0
+            x[x > 5] = 0.0
+            return x
+        full, empty = (self.x, self.k, self.j), (self.x[:0], self.k[:0], self.j[:0])
+        for name, index in INTEGER_INDICES.items():
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                read = lambda x, k, j: x[index(k, j)]
+                self.assertEqual(vmap(read)(*empty).shape, (0, *vmap(read)(*full).shape[1:]))
+                if "None" not in name:
+                    self.assertEqual(vmap(lambda x, k, j: write(x, k, j, index))(*empty).shape, (0, 3, 4))
+        self.assertEqual(vmap(lambda x: x[torch.tensor([True, False, True])])(self.x[:0]).shape, (0, 2, 4))
+
+    def test_values_of_each_sample_are_written(self):
+        def write(x, k, row):
+            x = x.clone()
+            x[k] = row
+            x[..., k] += row[0]
+            return x.index_put((k,), row.sum())
+        rows = torch.arange(8.0).reshape(2, 4)
+        self.assertTrue(torch.equal(vmap(write)(self.x, self.k, rows), loop(write, self.x, self.k, rows)))
+
+    def test_results_of_argmax_and_sort_are_indices(self):
+        for pick in (lambda r: r[r.argmax()], lambda r: r[r.argsort(descending=True)], lambda r: r[r.max(0).indices]):
+            rows = torch.tensor([[1.0, 3.0, 2.0], [6.0, 4.0, 5.0]])
+            self.assertTrue(torch.equal(vmap(pick)(rows), loop(pick, rows)))
+
+    def test_nested_maps(self):
+        pick = lambda x, k: x[k]
+        inner = vmap(lambda k: vmap(pick, in_dims=(0, None))(self.x, k))(self.k)
+        self.assertTrue(torch.equal(inner, torch.stack([self.x[:, 0], self.x[:, 2]])))
+        self.assertTrue(torch.equal(vmap(vmap(pick))(self.x, torch.ones(2, 3, dtype=torch.int64)), self.x[:, :, 1]))
+
+    def test_gradients_inside_and_outside(self):
+        square = lambda x, k: (x[k] ** 2).sum()
+        inside = vmap(torch.func.grad(square))(self.x, self.k)
+        outside = torch.func.grad(lambda x: vmap(square)(x, self.k).sum())(self.x)
+        self.assertTrue(torch.equal(inside, outside) and torch.equal(inside, loop(torch.func.grad(square), self.x, self.k)))
+
+        def clear(x, k):
+            x = x * x
+            x[k] = 0.0
+            x[x > 100] = 1.0
+            return x.sum()
+        self.assertTrue(torch.equal(vmap(torch.func.grad(clear))(self.x, self.k), loop(torch.func.grad(clear), self.x, self.k)))
+
+    def test_index_out_of_bounds(self):
+        with self.assertRaisesRegex(IndexError, "index 3 is out of bounds for dimension 1 with size 3"):
+            vmap(lambda x, k: x[k])(self.x, torch.tensor([0, 3]))
+        with self.assertRaisesRegex(IndexError, "too many indices for tensor of dimension 2"):
+            vmap(lambda x, k: x[k, k, k])(self.x, self.k)
+        with self.assertRaisesRegex(IndexError, "tensors used as indices must be long, int, byte or bool tensors"):
+            vmap(lambda x, k: x[k])(self.x, self.k.float())
+        with self.assertRaisesRegex(RuntimeError, r"^vmap: index_put_\(self, \*extra_args\) is not possible because there exists a Tensor `other`"):
+            vmap(lambda k: self.x.clone().__setitem__(k, 9))(self.k)
+
+    def test_masks_of_each_sample_are_filled(self):
+        for name, mask in MASKS.items():
+            for value in (0, 0.5, True):
+                with self.subTest(name, value=value):
+                    def fill(x):
+                        x = x.clone()
+                        x[mask(x)] = value
+                        return x
+                    if name != "one for all":
+                        self.assertTrue(torch.equal(vmap(fill)(self.x), loop(fill, self.x)))
+                    else:
+                        self.assertEqual(vmap(fill)(self.x)[:, 0, 0].tolist(), [0.0, float(value)])
+
+    def test_masks_of_each_sample_cannot_be_read(self):
+        for call in (lambda x: x[x > 5], lambda x: x.clone().__setitem__(x > 5, torch.ones(1)), lambda x, k=torch.tensor(0): x[k, x[0] > 1]):
+            with self.assertRaisesRegex(RuntimeError, "batching operators that can support dynamic shape"):
+                vmap(call)(self.x)
+        with self.assertRaisesRegex(IndexError, r"The shape of the mask \[2\] at index 0 does not match the shape of the indexed tensor \[3, 4\] at index 0"):
+            vmap(lambda x, m: x.clone().__setitem__(m, 0.0))(self.x, torch.ones(2, 2, dtype=torch.bool))
+
+    def test_samples_are_written_to_factories(self):
+        for name, make in FACTORIES.items():
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("error")
+
+                def write(x):
+                    made = make(x)
+                    made.copy_(x)
+                    made[0] = x[1, 2]
+                    made.mul_(x)
+                    return made
+                self.assertTrue(torch.equal(vmap(write, randomness="different")(self.x), loop(write, self.x)))
+
+    def test_factories_without_the_batched_tensor_refuse(self):
+        for make in (lambda x: torch.zeros(3, 4), lambda x: x.new_tensor([[0.0] * 4] * 3)):
+            with self.assertRaisesRegex(RuntimeError, r"^vmap: copy_\(self, \*extra_args\) is not possible"):
+                vmap(lambda x: make(x).copy_(x))(self.x)
+
+
+class IndexPut(unittest.TestCase):
+    def test_zero_dim_indices(self):
+        zeros, one, five = torch.zeros(2, 3), torch.tensor(1), torch.tensor(5.0)
+        for indices, want in (((one,), [[0] * 3, [5] * 3]), ((one, torch.tensor(-1)), [[0] * 3, [0, 0, 5]]),
+                              ((one, torch.tensor([0, 2])), [[0] * 3, [5, 0, 5]]), ([one], [[0] * 3, [5] * 3])):
+            self.assertEqual(zeros.index_put(indices, five).tolist(), want)
+            self.assertEqual(zeros.clone().index_put_(indices, five, accumulate=True).tolist(), want)
+
+    def test_indices_must_be_tensors(self):
+        for indices, name in (((None, torch.tensor([1])), "NoneType"), ((1,), "int"), ((slice(None),), "slice")):
+            with self.assertRaisesRegex(TypeError, f"^expected Tensor as element 0 in argument 0, but got {name}$"):
+                torch.zeros(2, 3).index_put(indices, torch.tensor(5.0))
+
+    def test_masked_index_without_a_dimension(self):
+        x, mask = torch.arange(6.0).reshape(2, 3), torch.tensor([True, False])
+        picked = torch._unsafe_masked_index(x, mask, (None, torch.tensor([2, 9])), 0.0)
+        self.assertEqual(picked.tolist(), [[2.0, 0.0], [5.0, 0.0]])
+
+
 class Vmap(unittest.TestCase):
     def test_function_of_row(self):
         x, y = torch.rand(5, 3), torch.rand(5, 3)

@@ -45,7 +45,8 @@ class Switch(unittest.TestCase):
             for dtype, value in ((torch.uint8, 255), (torch.int8, 127), (torch.int64, 2**63 - 1), (torch.bool, True)):
                 self.assertEqual(torch.empty(2, dtype=dtype, device=device).tolist(), [value] * 2)
             x = torch.ones(2, 2, device=device)
-            for made in (torch.empty_like(x), x.new_empty(3), torch.empty_strided((2, 2), (1, 2), device=device)):
+            for made in (torch.empty_like(x), x.new_empty(3), x.new(3), x.new_empty_strided((2, 2), (1, 2)), torch.empty_permuted((2, 2), (1, 0), device=device),
+                         torch.empty_strided((2, 2), (1, 2), device=device)):
                 self.assertTrue(made.isnan().all())
         self.assertTrue(torch.empty(2, requires_grad=True).requires_grad)
         self.assertEqual(torch.empty(0).tolist(), [])
