@@ -42,6 +42,8 @@ PX_CALL px_vmap_begin(int *level, int64_t size, px_randomness randomness);
 PX_API void px_vmap_end(void);
 // Returns the number of active maps of the calling thread.
 PX_API int px_vmap_depth(void);
+// Returns the size of the innermost map and sets *randomness; -1 outside of a map.
+PX_API int64_t px_vmap_size(px_randomness *randomness);
 
 // Makes a batched tensor in the innermost map: hides dimension `dim` of self, which may be
 // negative. Shares self's memory. PX_INDEX for an invalid dimension; PX_VALUE if its size differs

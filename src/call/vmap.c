@@ -31,6 +31,11 @@ static _Thread_local struct {
 } current;
 
 int px_vmap_depth(void) { return current.depth; }
+int64_t px_vmap_size(px_randomness *randomness) {
+  if (!current.innermost) return -1;
+  *randomness = current.innermost->randomness;
+  return current.innermost->size;
+}
 
 static const vmap_frame *frame_at(int level) {
   const vmap_frame *m = current.innermost;

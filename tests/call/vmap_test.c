@@ -327,6 +327,20 @@ static void check_rows(comparison of) {
   CHECK_EQ(failures, 0);
 }
 
+PX_TEST(size_and_randomness_are_those_of_the_innermost_map) {
+  int level;
+  px_randomness randomness = PX_RANDOMNESS_SAME;
+  CHECK_EQ(px_vmap_size(&randomness), -1);
+  OK(px_vmap_begin(&level, 3, PX_RANDOMNESS_DIFFERENT));
+  OK(px_vmap_begin(&level, 5, PX_RANDOMNESS_ERROR));
+  CHECK_EQ(px_vmap_size(&randomness), 5);
+  CHECK_EQ(randomness, PX_RANDOMNESS_ERROR);
+  px_vmap_end();
+  CHECK_EQ(px_vmap_size(&randomness), 3);
+  CHECK_EQ(randomness, PX_RANDOMNESS_DIFFERENT);
+  px_vmap_end();
+}
+
 PX_TEST(vmap_equals_a_loop) { check_rows(RESULTS); }
 PX_TEST(gradients_inside_vmap_are_per_slice) { check_rows(WITHIN); }
 PX_TEST(gradients_flow_through_vmap) { check_rows(THROUGH); }

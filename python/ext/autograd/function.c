@@ -277,6 +277,52 @@ static PyObject *call_forward(ctx_object *self, PyObject *cls, PyObject *args) {
   return all ? PyObject_CallObject(forward, all) : NULL;
 }
 
+// ---- a Function's own vmap
+static PyTypeObject function_type;
+
+// The deepest vmap level of the arguments; 0 if none is batched.
+static int level_of(PyObject *args) {
+  int level = 0;
+  for (Py_ssize_t i = 0; px_vmap_depth() && i < PyTuple_GET_SIZE(args); i++) {
+    PyObject *item = PyTuple_GET_ITEM(args, i);
+    int own = ext_is_tensor(item) ? px_tensor_batch_level(ext_tensor(item)) : 0;
+    if (own > level) level = own;
+  }
+  return level;
+}
+
+// Returns whether the class overrides vmap, or -1 with an exception.
+static int overrides_vmap(PyObject *cls) {
+  EXT_OWNED *own = PyObject_GetAttrString(cls, "vmap");
+  EXT_OWNED *base = PyObject_GetAttrString((PyObject *)&function_type, "vmap");
+  EXT_OWNED *generates = PyObject_GetAttrString(cls, "generate_vmap_rule");
+  EXT_OWNED *setup = PyObject_GetAttrString(cls, "setup_context");
+  int generated = generates ? PyObject_IsTrue(generates) : -1;
+  if (!own || !base || !setup || generated < 0) return -1;
+  if (own == base) return 0;
+  if (generated)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "You tried to vmap over %s, but it has both generate_vmap_rule=True and an "
+                 "overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
+                 "overridden vmap staticmethod to avoid ambiguity.",
+                 ((PyTypeObject *)cls)->tp_name);
+  if (setup == Py_None)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, "
+                 "jacrev, ...), it must override the setup_context staticmethod.");
+  return 1;
+}
+
+// Its calls are recorded below the level; the caller records the Function at the level.
+static PyObject *call_vmap(PyObject *cls, int level, PyObject *args) {
+  EXT_OWNED *module = PyImport_ImportModule("phlox.func._vmap");
+  return module ? PyObject_CallMethod(module, "call_function", "OiO", cls, level, args) : NULL;
+}
+static int setup_context(PyObject *self, PyObject *cls, PyObject *args, PyObject *output) {
+  EXT_OWNED *done = PyObject_CallMethod(cls, "setup_context", "OOO", self, args, output);
+  return done ? 0 : -1;
+}
+
 static PyObject *needs_of(PyObject *args) {
   Py_ssize_t n = PyTuple_GET_SIZE(args);
   PyObject *needs = PyTuple_New(n);
@@ -300,14 +346,19 @@ static char *name_of_node(const PyTypeObject *class) {
 // forward runs before the node is created, so an exception leaves no trace. Tensors are saved after
 // it: a saved result belongs to the node.
 static PyObject *run_and_record(ctx_object *self, PyObject *cls, PyObject *args) {
+  int level = level_of(args), own_vmap = level ? overrides_vmap(cls) : 0;
+  if (own_vmap < 0) return NULL;
   px_modes before = px_modes_get(), within = before;
+  EXT_OWNED *mapped = own_vmap ? call_vmap(cls, level, args) : NULL;
+  if (own_vmap && !mapped) return NULL;
   within.grad = false, within.forward = 0;
   px_modes_set(within);
-  EXT_OWNED *result = call_forward(self, cls, args);
+  EXT_OWNED *result = mapped ? Py_NewRef(mapped) : call_forward(self, cls, args);
   EXT_OWNED *list = result && PyTuple_Check(result) ? PySequence_List(result) : NULL;
   EXT_OWNED *outputs = list ? PyList_AsTuple(list) : result ? PyTuple_Pack(1, result) : NULL;
   int failed =
       !outputs || check_dirty(self, outputs) < 0 || alias_input_outputs(self, args, outputs) < 0;
+  failed = failed || (mapped && setup_context((PyObject *)self, cls, args, mapped) < 0);
   px_modes_set(before);
   if (failed || record(self, args, outputs) < 0 || save_tensors(self, outputs) < 0) return NULL;
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
@@ -369,11 +420,22 @@ EXT_STATIC_METHOD(
            "You must implement either the backward or vjp method for your custom "
            "autograd.Function to use it with backward mode AD.");
 }
-// None means not defined by the class.
-static int add_setup_context(PyObject *torch) {
+EXT_STATIC_METHOD(
+    function, vmap, "(info: Any, in_dims: Any, *args: object) -> object",
+    "Defines the operation on a batch, with the batch size and randomness, the batch dimension of "
+    "each\nargument or None, and the arguments. Returns the output and its batch dimensions. "
+    "Without "
+    "it,\nforward is mapped.") {
+  EXT_FAIL(PyExc_NotImplementedError,
+           "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
+           "set generate_vmap_rule=True.");
+}
+// setup_context: None means not defined by the class.
+static int add_class_values(PyObject *torch) {
+  if (PyDict_SetItemString(function_type.tp_dict, "generate_vmap_rule", Py_False) < 0) return -1;
   return PyDict_SetItemString(function_type.tp_dict, "setup_context", Py_None);
 }
-EXT_START(EXT_VALUES, add_setup_context);
+EXT_START(EXT_VALUES, add_class_values);
 
 // ---- once_differentiable
 EXT_MODULE(autograd_function, "autograd.function", "Custom autograd operations.");

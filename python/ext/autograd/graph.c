@@ -486,6 +486,85 @@ static PyObject *tuple_of(int count, px_tensor **grads_take, px_tensor *const *i
   return PyErr_Occurred() ? Py_XDECREF(tuple), NULL : tuple;
 }
 
+// ---- gradients of a batch
+
+static int fail_shapes(int i, const px_tensor *grad, const px_tensor *output) {
+  EXT_OWNED *given = ext_size(px_tensor_ndim(grad), px_tensor_sizes(grad));
+  EXT_OWNED *wanted = ext_size(px_tensor_ndim(output), px_tensor_sizes(output));
+  EXT_FAIL_INT(
+      PyExc_RuntimeError,
+      "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as "
+      "the batch dimension. The sizes of the remaining dimensions are expected to match "
+      "the shape of corresponding output, but a mismatch was detected: grad_output[%d] has "
+      "a shape of %S and output[%d] has a shape of %S. If you only want some tensors in "
+      "`grad_output` to be considered batched, consider using vmap.",
+      i, given, i, wanted);
+}
+
+// Returns the common first size of the gradients, or -1 with an exception.
+static int64_t batch_size(int n, px_tensor *const *outputs, px_tensor *const *grads) {
+  int64_t size = -1;
+  for (int i = 0; i < n; i++) {
+    const px_tensor *grad = grads[i], *output = outputs[i];
+    if (!grad)
+      EXT_FAIL_INT(PyExc_RuntimeError, "grad can be implicitly created only for scalar outputs");
+    int ndim = px_tensor_ndim(output);
+    if (px_tensor_ndim(grad) == 0)
+      EXT_FAIL_INT(PyExc_IndexError,
+                   "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
+                   "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number");
+    if (px_tensor_ndim(grad) != ndim + 1 ||
+        (ndim && memcmp(px_tensor_sizes(grad) + 1, px_tensor_sizes(output),
+                        (size_t)ndim * sizeof(int64_t)) != 0))
+      return fail_shapes(i, grad, output);
+    int64_t own = px_tensor_sizes(grad)[0];
+    if (own == 0)
+      EXT_FAIL_INT(PyExc_IndexError, "index 0 is out of bounds for dimension 0 with size 0");
+    if (size >= 0 && own != size)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "vmap: Expected all tensors to have the same size in the mapped dimension, got "
+                   "sizes [%lld, %lld] for the mapped dimension",
+                   (long long)size, (long long)own);
+    size = own;
+  }
+  return size;
+}
+
+typedef struct gradient_call {
+  int n, m;
+  px_tensor *const *outputs, *const *inputs;
+  bool retain, create, unused_ok;
+} gradient_call;
+
+static px_status grads_in_map(px_tensor **results, const gradient_call *c,
+                              px_tensor *const *samples) {
+  PX_TRY(px_grad(results, c->n, c->outputs, samples, c->m, c->inputs, c->retain, c->create,
+                 c->unused_ok));
+  for (int i = 0; i < c->m; i++) {
+    px_tensor *whole = NULL;
+    if (!results[i]) continue;
+    PX_TRY(px_unbatch(&whole, results[i], 0));
+    px_release(results[i]);
+    results[i] = whole;
+  }
+  return PX_OK;
+}
+
+// Maps one backward pass over the first dimension of the gradients. `samples` receives them without
+// it.
+static px_status grads_of_batch(px_tensor **results, const gradient_call *c, int64_t size,
+                                px_tensor *const *grads, px_tensor **samples) {
+  int level;
+  PX_TRY(px_vmap_begin(&level, size, PX_RANDOMNESS_ERROR));
+  px_status status = PX_OK;
+  for (int i = 0; i < c->n && status == PX_OK; i++) status = px_batch(&samples[i], grads[i], 0);
+  if (status == PX_OK) status = grads_in_map(results, c, samples);
+  px_vmap_end();
+  for (int i = 0; i < c->n; i++) px_release(samples[i]);
+  for (int i = 0; i < c->m && status != PX_OK; i++) px_release(results[i]);
+  return status;
+}
+
 EXT_FUNCTION(
     autograd, grad,
     "(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: "
@@ -502,7 +581,10 @@ EXT_FUNCTION(
     "    allow_unused (bool): returns None for an input unused by the outputs instead of raising "
     "an "
     "error\n"
-    "    materialize_grads (bool): ... gets zeros\n\n"
+    "    is_grads_batched (bool): the first dimension of each grad_output is a batch of gradients, "
+    "and so is\n"
+    "        that of each result\n"
+    "    materialize_grads (bool): an unused input gets zeros\n\n"
     ">>> x = torch.tensor([3.], requires_grad=True)\n"
     ">>> torch.autograd.grad(x * x, x)\n"
     "(tensor([6.]),)\n") {
@@ -511,12 +593,10 @@ EXT_FUNCTION(
   bool create_graph, only_inputs, is_grads_batched, materialize_grads;
   EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
            is_grads_batched, materialize_grads);
-  EXT_TENSORS outs = {0}, grads = {0}, ins = {0}, results = {0};
+  EXT_TENSORS outs = {0}, grads = {0}, ins = {0}, results = {0}, samples = {0};
   EXT_OWNED *from = replace_edges(outputs);
   EXT_OWNED *by = from ? replace_edges(inputs) : NULL;
   if (!by) return NULL;
-  if (is_grads_batched)
-    EXT_FAIL(PyExc_NotImplementedError, "grad with is_grads_batched=True is not implemented");
   int n = read_outputs(from, grad_outputs, &outs, &grads, "grad");
   if (n < 0 || ext_to_tensors(&ins, by, "grad") < 0) return NULL;
   int m = (int)ins.count;
@@ -528,8 +608,15 @@ EXT_FUNCTION(
              "allow_unused=False.");
   bool unused_ok = allow_unused < 0 ? materialize_grads : allow_unused;
   if (ext_room_for_tensors(&results, m) < 0) return NULL;
-  EXT_WAIT(px_grad(results.items, n, outs.items, grads.items, m, ins.items, retain, create_graph,
-                   unused_ok));
+  if (is_grads_batched) {
+    const gradient_call c = {n, m, outs.items, ins.items, retain, create_graph, unused_ok};
+    int64_t size = batch_size(n, outs.items, grads.items);
+    if (size < 0 || ext_room_for_tensors(&samples, n) < 0) return NULL;
+    EXT_WAIT(grads_of_batch(results.items, &c, size, grads.items, samples.items));
+  } else {
+    EXT_WAIT(px_grad(results.items, n, outs.items, grads.items, m, ins.items, retain, create_graph,
+                     unused_ok));
+  }
   return tuple_of(m, results.items, ins.items, materialize_grads, create_graph);
 }
 

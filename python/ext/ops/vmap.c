@@ -2,9 +2,10 @@
 // Bindings of phlox/vmap.h for phlox/func/_vmap.py.
 #include "bind/ext.h"
 
+static const char *const names[] = {"error", "different", "same"};
+
 EXT_FUNCTION(torch, _vmap_begin, "(size: int, randomness: str) -> int",
              "Enters a vmap of the given batch size and returns its level.") {
-  static const char *const names[] = {"error", "different", "same"};
   int64_t size;
   const char *randomness;
   int level = 0;
@@ -22,6 +23,13 @@ EXT_FUNCTION(torch, _vmap_begin, "(size: int, randomness: str) -> int",
 EXT_FUNCTION0(torch, _vmap_end, "None", "Exits the innermost vmap.") {
   px_vmap_end();
   Py_RETURN_NONE;
+}
+
+EXT_FUNCTION0(torch, _vmap_innermost, "tuple[int, str]",
+              "Returns the batch size and the randomness of the innermost vmap.") {
+  px_randomness randomness = PX_RANDOMNESS_ERROR;
+  long long size = px_vmap_size(&randomness);
+  return Py_BuildValue("(Ls)", size, names[randomness]);
 }
 
 EXT_FUNCTION0(torch, _vmap_depth, "int", "Returns the number of nested vmaps.") {

@@ -23,10 +23,48 @@ def _outputs(result):
             and (x.is_floating_point() or x.is_complex())]
 
 
-def _refuse(**options):
-    for name, value in options.items():
-        if value:
-            raise NotImplementedError(f"gradcheck with {name}=True is not implemented")
+def _compare_batch(function, flows, text, which):
+    """Compares a mapped function with calls of each sample. `which`: the output and the input of
+    result i."""
+    wanted = [torch.stack(each) for each in zip(*(function(flow) for flow in flows))]
+    try:
+        got = torch.vmap(function)(torch.stack(flows))
+    except RuntimeError as error:
+        raise GradcheckError(f"While computing batched gradients, got: {error}\n\n{text}") from error
+    for i, (mine, other) in enumerate(zip(got, wanted)):
+        if not torch.allclose(mine, other):
+            output, source = which(i)
+            raise GradcheckError(f"For output {output} and input {source}:\n\n{text}\n\n"
+                                 f"Got:\n{mine}\n\nExpected:\n{other}")
+
+
+def _check_batched(func, inputs):
+    """Compares a backward pass over a batch of gradients with one pass for each."""
+    wanted = [x for x in inputs if isinstance(x, _C.Tensor) and x.requires_grad]
+    for j, y in enumerate(_outputs(func(*inputs))):
+        def vjp(flow):
+            grads = autograd.grad(y, wanted, flow, retain_graph=True, allow_unused=True)
+            return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(grads, wanted))
+        if y.requires_grad:
+            _compare_batch(vjp, [torch.randn_like(y) for _ in range(2)],
+                           "gradcheck or gradgradcheck failed while testing batched gradient computation.",
+                           lambda i, j=j: (j, i))
+
+
+def _check_batched_forward(func, inputs):
+    """Compares forward mode over a batch of tangents with one call for each."""
+    for i, x in enumerate(inputs):
+        if not (isinstance(x, _C.Tensor) and x.requires_grad):
+            continue
+
+        def jvp(tangent):
+            with forward_ad.dual_level():
+                dual = forward_ad.make_dual(x.detach(), tangent)
+                pairs = [forward_ad.unpack_dual(y) for y in _outputs(func(*inputs[:i], dual, *inputs[i + 1:]))]
+                return tuple(torch.zeros_like(p) if t is None else t for p, t in pairs)
+        _compare_batch(jvp, [torch.randn_like(x) for _ in range(2)],
+                       "gradcheck failed while testing batched gradient computation with forward-mode AD.",
+                       lambda j, i=i: (j, i))
 
 
 def _check_repeats(func, inputs, tolerance):
@@ -84,26 +122,35 @@ def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], *, ep
         check_undefined_grad, check_grad_dtypes, fast_mode, masked: no effect: each output is
             differentiated alone, gradients have their inputs' dtypes, and all elements are perturbed
         check_forward_ad, check_backward_ad (bool): the modes to check
-        check_batched_grad, check_batched_forward_grad: must be False
+        check_batched_grad, check_batched_forward_grad (bool): also compares gradients of a batch
+            (torch.vmap) with those of each sample
 
     >>> x = torch.ones(3, dtype=torch.float64, requires_grad=True)
     >>> torch.autograd.gradcheck(torch.sin, x)
     True
     """
-    _refuse(check_batched_grad=check_batched_grad, check_batched_forward_grad=check_batched_forward_grad)
     if not (check_backward_ad or check_forward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be "
                              "True")
+    for name, given, needed, mode in (
+            ("check_batched_grad", check_batched_grad, check_backward_ad, "check_backward_ad"),
+            ("check_batched_forward_grad", check_batched_forward_grad, check_forward_ad, "check_forward_ad")):
+        if given and not needed:
+            raise AssertionError(f"Setting {name}=True requires {mode} to be True")
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
     which = 0
     try:
         if check_forward_ad:
             _check_forward(func, inputs, eps, atol, rtol)
+        if check_batched_forward_grad:
+            _check_batched_forward(func, inputs)
         for which in range(max(1, len(_outputs(func(*inputs)))) if check_backward_ad else 0):
             autograd._gradcheck(lambda *given: tuple(_outputs(func(*given))[which:]), inputs, eps,
                                 atol, rtol)
         if check_backward_ad:
             _check_repeats(func, inputs, nondet_tol)
+        if check_batched_grad:
+            _check_batched(func, inputs)
     except Exception as error:
         if not raise_exception:
             return False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, NamedTuple
 
 import phlox
 from phlox import _C
@@ -149,6 +150,62 @@ def _in_chunks(run, func, out_dims, chunk, same, leaves, dims, spec):
     joined = [items[0] if dim is None else _C.cat(list(items), dim)
               for items, dim in zip(zip(*parts), batch_dims)]
     return out_spec.unflatten(joined)
+
+
+class VmapInfo(NamedTuple):
+    """The first argument of a Function's `vmap`."""
+    batch_size: int
+    randomness: str
+
+
+@contextmanager
+def _below(level):
+    """Ends the maps from `level` on, and begins them again at exit."""
+    ended = []
+    try:
+        while _C._vmap_depth() >= level:
+            ended.append(_C._vmap_innermost())
+            _C._vmap_end()
+        yield
+    finally:
+        for size, randomness in reversed(ended):
+            _C._vmap_begin(size, randomness)
+
+
+def _check_returns(result):
+    text = ("Expected the vmap staticmethod to have two returns, an output and out_dims with pytree "
+            "structure compatible with the output. ")
+    if not isinstance(result, tuple):
+        raise RuntimeError(f"{text}Got a {type(result)} instead")
+    if len(result) != 2:
+        raise RuntimeError(f"{text}Got {len(result)} returns instead")
+    return result
+
+
+def call_function(function: Any, level: int, args: tuple[Any, ...]) -> Any:
+    """Calls the own `vmap` of a Function, for arguments batched at `level`, the deepest of theirs."""
+    def batched(leaf):
+        return isinstance(leaf, _C.Tensor) and _C._vmap_level(leaf) == level
+
+    leaves, spec = pytree.tree_flatten(args)
+    with _below(level + 1):
+        dims = [0 if batched(leaf) else None for leaf in leaves]
+        whole = [_C._vmap_remove(leaf, 0) if batched(leaf) else leaf for leaf in leaves]
+        info = VmapInfo(*_C._vmap_innermost())
+        with _below(level):
+            output, out_dims = _check_returns(
+                function.vmap(info, spec.unflatten(dims), *spec.unflatten(whole)))
+        outs, out_spec = pytree.tree_flatten(output)
+        places = _broadcast_prefix(out_dims, out_spec)
+        if places is None:
+            raise RuntimeError("The autograd.Function's vmap staticmethod returned an incompatible "
+                               f"(output, out_dims) tuple. Expected out_dims={out_dims} to be "
+                               "compatible with the structure of `output`. out_dims has structure "
+                               f"{pytree.tree_structure(out_dims)} but output has structure {out_spec}.")
+        given = {id(tensor): leaf for tensor, leaf in zip(whole, leaves)}
+        return out_spec.unflatten([
+            given[id(out)] if id(out) in given and isinstance(out, _C.Tensor) else
+            out if place is None else _C._vmap_add(out, place) for out, place in zip(outs, places)])
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error",

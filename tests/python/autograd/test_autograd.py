@@ -335,10 +335,6 @@ class Nodes(unittest.TestCase):
             torch.autograd.graph.increment_version([a, 3])
         self.assertEqual(a._version, 2)
 
-    def test_is_grads_batched_not_implemented(self):
-        with self.assertRaisesRegex(NotImplementedError, "is_grads_batched=True"):
-            torch.autograd.grad(self.y, self.x, is_grads_batched=True)
-
 
 class Modes(unittest.TestCase):
     def test_grad_mode_context_managers_and_decorators(self):

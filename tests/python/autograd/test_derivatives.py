@@ -153,9 +153,9 @@ class Checks(unittest.TestCase):
         self.assertTrue(phlox.autograd.gradcheck(Nondeterministic.apply, self.x, nondet_tol=1e-5))
 
     def test_gradcheck_argument_errors(self):
-        for option in ("check_batched_grad", "check_batched_forward_grad"):
-            with self.assertRaisesRegex(NotImplementedError, f"gradcheck with {option}=True is not implemented"):
-                phlox.autograd.gradcheck(phlox.sin, self.x, **{option: True})
+        for option, mode, needed in (("check_batched_grad", "forward_ad", "backward_ad"), ("check_batched_forward_grad", "backward_ad", "forward_ad")):
+            with self.assertRaisesRegex(AssertionError, f"^Setting {option}=True requires check_{needed} to be True$"):
+                phlox.autograd.gradcheck(phlox.sin, self.x, **{option: True, f"check_{mode}": True, f"check_{needed}": False})
         with self.assertRaisesRegex(AssertionError, "at least one of check_forward_ad or check_backward_ad"):
             phlox.autograd.gradcheck(phlox.sin, self.x, check_backward_ad=False)
         with self.assertRaisesRegex(ValueError, "at least one input tensor to require gradient"):

@@ -178,6 +178,172 @@ class Indexing(unittest.TestCase):
                 vmap(lambda x: make(x).copy_(x))(self.x)
 
 
+calls = []
+
+
+class Product(torch.autograd.Function):
+    """a * b and a + 1, with a rule of its own for batches."""
+    @staticmethod
+    def forward(a, b):
+        return a * b, a + 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad, other):
+        a, b = ctx.saved_tensors
+        return grad * b + other, grad * a
+
+    @staticmethod
+    def vmap(info, in_dims, a, b):
+        calls.append((info.batch_size, info.randomness, in_dims))
+        a, b = (t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0) for t, dim in zip((a, b), in_dims))
+        return Product.apply(a, b), (0, 0)
+
+
+def with_rule(rule, **values):
+    """A Function that doubles, with the given vmap."""
+    return type("Doubled", (torch.autograd.Function,), {
+        "forward": staticmethod(lambda a: a * 2), "setup_context": staticmethod(lambda ctx, inputs, output: None),
+        "backward": staticmethod(lambda ctx, grad: grad * 2), "vmap": staticmethod(rule), **values})
+
+
+class FunctionRules(unittest.TestCase):
+    x = torch.arange(6.0).reshape(3, 2)
+
+    def setUp(self):
+        calls.clear()
+
+    def test_rule_gets_sizes_and_dimensions(self):
+        x = self.x
+        for in_dims, args, dims in ((0, (x, x), (0, 0)), ((0, None), (x, x[0]), (0, None)), ((None, 0), (x[0], x), (None, 0)), ((1, 0), (x.t(), x), (0, 0))):
+            calls.clear()
+            product, sums = vmap(Product.apply, in_dims=in_dims, randomness="same")(*args)
+            a, b = (t.t() if d == 1 else t for t, d in zip(args, (in_dims, in_dims) if in_dims == 0 else in_dims))
+            self.assertTrue(torch.equal(product, a * b) and torch.equal(sums, (a + 1).expand(3, 2)))
+            self.assertEqual(calls, [(3, "same", dims)])
+
+    def test_rule_is_skipped_without_batched_arguments(self):
+        result = vmap(lambda a: Product.apply(self.x, self.x)[0] + a)(torch.zeros(2))
+        self.assertEqual((result.shape, calls), ((2, 3, 2), []))
+
+    def test_nested_maps_call_the_rule_for_each_level(self):
+        x = self.x[None]
+        self.assertTrue(torch.equal(vmap(vmap(Product.apply))(x, x)[0], x * x))
+        self.assertEqual([call[0] for call in calls], [3, 1])
+        table = vmap(lambda a: vmap(lambda b: Product.apply(a, b)[0])(self.x))(self.x)
+        self.assertTrue(torch.equal(table, self.x[:, None] * self.x))
+
+    def test_gradients_inside_and_outside(self):
+        x, first = self.x, lambda a, b: Product.apply(a, b)[0].sum()
+        self.assertTrue(torch.equal(vmap(torch.func.grad(first))(x, x), x))
+        self.assertTrue(torch.equal(torch.func.grad(lambda a: vmap(first)(a, x).sum())(x), x))
+        leaf = x.clone().requires_grad_()
+        vmap(Product.apply)(leaf, x)[1].sum().backward()
+        self.assertTrue(torch.equal(leaf.grad, torch.ones_like(x)))
+
+    def test_results_of_a_rule(self):
+        for rule, want in ((lambda info, dims, a: (a * 2, 0), self.x * 2), (lambda info, dims, a: ((a * 2).t(), 1), self.x * 2),
+                           (lambda info, dims, a: ((a * 2).t(), -1), self.x * 2), (lambda info, dims, a: (a[0] * 2, None), (self.x[0] * 2).expand(3, 2)),
+                           (lambda info, dims, a: ((a * 2, a[1]), (0, None)), self.x * 2)):
+            got = vmap(with_rule(rule).apply)(self.x)
+            self.assertTrue(torch.equal(got[0] if isinstance(got, tuple) else got, want))
+
+    def test_errors_of_rules(self):
+        two = "^Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible with the output. Got "
+        for rule, values, text in ((lambda info, dims, a: a, {}, two + "a <class 'torch.Tensor'> instead"), (lambda info, dims, a: (a, 0, 0), {}, two + "3 returns"),
+                                   (lambda info, dims, a: (a, (0, 0)), {}, r"returned an incompatible \(output, out_dims\) tuple. Expected out_dims=\(0, 0\)"),
+                                   (lambda info, dims, a: (a, 0), {"generate_vmap_rule": True}, "has both generate_vmap_rule=True and an overridden vmap"),
+                                   (lambda info, dims, a: (a, 0), {"setup_context": None}, "must override the setup_context staticmethod")):
+            with self.assertRaisesRegex(RuntimeError, text):
+                vmap(with_rule(rule, **values).apply)(self.x)
+        with self.assertRaisesRegex(NotImplementedError, "either override the vmap staticmethod or set generate_vmap_rule=True"):
+            torch.autograd.Function.vmap(None, None)
+        self.assertEqual(torch._C._vmap_depth(), 0)
+
+    def test_maps_continue_after_an_error_of_a_rule(self):
+        def fails(info, dims, a):
+            raise KeyError("mine")
+
+        def caught(a):
+            with self.assertRaises(KeyError):
+                with_rule(fails).apply(a)
+            return a * 2
+        self.assertTrue(torch.equal(vmap(caught)(self.x), self.x * 2))
+
+
+class BatchedGradients(unittest.TestCase):
+    def setUp(self):
+        self.x = torch.arange(3.0, requires_grad=True)
+        self.grad = lambda y, x, flow, **options: torch.autograd.grad(y, x, flow, is_grads_batched=True, **options)
+
+    def test_first_dimension_is_a_batch(self):
+        x = self.x
+        self.assertEqual(self.grad(x ** 2, x, torch.eye(3))[0].tolist(), torch.diag(2 * x).tolist())
+        self.assertEqual(self.grad((x ** 2).sum(), x, torch.tensor([1.0, 2.0]))[0].tolist(), [[0, 2, 4], [0, 4, 8]])
+        both, = self.grad([x ** 2, x * 3], x, [torch.eye(3), torch.ones(3, 3)])
+        self.assertEqual(both.tolist(), (torch.diag(2 * x) + 3).tolist())
+
+    def test_results_are_differentiable(self):
+        jacobian, = self.grad(self.x ** 3, self.x, torch.eye(3), create_graph=True)
+        self.assertEqual(torch.autograd.grad(jacobian.sum(), self.x)[0].tolist(), (6 * self.x).tolist())
+
+    def test_hooks_and_devices(self):
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            x = torch.arange(3.0, device=device, requires_grad=True)
+            y = x * x
+            y.register_hook(lambda grad: grad * 2)
+            self.assertEqual(self.grad(y, x, torch.eye(3, device=device))[0].tolist(), torch.diag(4 * x).tolist())
+
+    def test_unused_inputs(self):
+        other = torch.ones(1, requires_grad=True)
+        self.assertIsNone(self.grad(self.x * 2, (self.x, other), torch.eye(3), allow_unused=True)[1])
+        self.assertEqual(self.grad(self.x * 2, (self.x, other), torch.eye(3), materialize_grads=True)[1].tolist(), [0.0])
+
+    def test_graph_is_freed_unless_retained(self):
+        y = self.x.exp()
+        self.grad(y, self.x, torch.eye(3), retain_graph=True), self.grad(y, self.x, torch.eye(3))
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            self.grad(y, self.x, torch.eye(3))
+        self.assertEqual(torch._C._vmap_depth(), 0)
+
+    def test_shape_errors(self):
+        y = self.x * 2
+        for flow, kind, text in ((None, RuntimeError, "^grad can be implicitly created only for scalar outputs$"), (torch.tensor(1.0), IndexError, "^invalid index of a 0-dim"),
+                                 (torch.ones(0, 3), IndexError, "^index 0 is out of bounds for dimension 0 with size 0$"),
+                                 (torch.ones(2, 2), RuntimeError, r"grad_output\[0\] has a shape of torch.Size\(\[2, 2\]\) and output\[0\] has a shape of torch.Size\(\[3\]\)")):
+            with self.assertRaisesRegex(kind, text):
+                self.grad(y, self.x, flow)
+        with self.assertRaisesRegex(ValueError, r"^vmap: Expected all tensors to have the same size in the mapped dimension, got sizes \[3, 2\]"):
+            self.grad([y, y], self.x, [torch.eye(3), torch.ones(2, 3)])
+
+    def test_gradcheck_compares_batches(self):
+        x = torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
+        for function in (torch.sin, lambda x: x @ x.t(), lambda x: x.view(-1)[1:], lambda x: (x * 2, x.exp())):
+            self.assertTrue(torch.autograd.gradcheck(function, (x,), check_batched_grad=True, check_forward_ad=True, check_batched_forward_grad=True))
+        self.assertTrue(torch.autograd.gradgradcheck(torch.sin, (x,), check_batched_grad=True))
+        reads = with_rule(lambda info, dims, a: (a * 2, 0), backward=staticmethod(lambda ctx, grad: grad * 2 + 0 * grad.sum().item()))
+        with self.assertRaisesRegex(torch.autograd.gradcheck.__globals__["GradcheckError"], "^While computing batched gradients, got: vmap"):
+            torch.autograd.gradcheck(reads.apply, (x,), check_batched_grad=True)
+        self.assertFalse(torch.autograd.gradcheck(reads.apply, (x,), check_batched_grad=True, raise_exception=False))
+        with self.assertRaisesRegex(AssertionError, "check_batched_forward_grad=True requires check_forward_ad to be True"):
+            torch.autograd.gradcheck(torch.sin, (x,), check_batched_forward_grad=True)
+
+    def test_gradcheck_finds_wrong_batches(self):
+        class Wrong(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * (3 if torch._C._vmap_depth() else 2)
+        with self.assertRaisesRegex(RuntimeError, "^For output 0 and input 0:"):
+            torch.autograd.gradcheck(Wrong.apply, (torch.rand(2, dtype=torch.float64, requires_grad=True),), check_batched_grad=True)
+
+
 class IndexPut(unittest.TestCase):
     def test_zero_dim_indices(self):
         zeros, one, five = torch.zeros(2, 3), torch.tensor(1), torch.tensor(5.0)
