@@ -33,6 +33,10 @@ typedef struct px_modes {
 } px_modes;
 PX_API px_modes px_modes_get(void);
 PX_API void px_modes_set(px_modes modes);
+// Whether backward passes started by this thread run nodes of several devices on one thread for
+// each device (default), or on this thread alone. Per thread.
+PX_API bool px_multithreading_enabled(void);
+PX_API void px_multithreading_set_enabled(bool enabled);
 // Anomaly detection, for the whole process.
 PX_API bool px_anomaly_enabled(void);
 PX_API void px_anomaly_set(bool enabled, bool check_nan);

@@ -48,6 +48,12 @@ PX_CALL px_memory_set_fraction(double fraction, int device);
 PX_CALL px_memory_configure(const char *text);
 // Returns that fraction; 1 without a limit.
 PX_CALL px_memory_fraction(double *out, int device);
+// Adds a function that is called before a request for device memory fails, on the requesting thread
+// without locks: with the device, the bytes requested, the device's memory or the allowed part of
+// it, and its free bytes. It remains until the process exits. PX_RUNTIME for more than 16.
+typedef void (*px_shortage_observer)(int device, size_t requested, size_t total, size_t unused,
+                                     void *context);
+PX_CALL px_memory_observe_shortage(px_shortage_observer observer, void *context);
 PX_CALL px_memory_host_reset_peak(void);
 PX_CALL px_memory_host_reset_accumulated(void);
 

@@ -2,6 +2,8 @@
 """Matrix functions composed of torch.linalg's: LU under its older name, low-rank SVD and PCA."""
 from __future__ import annotations
 
+import warnings
+
 import phlox as torch
 from phlox import _C
 
@@ -21,6 +23,28 @@ def lu(A: _C.Tensor, pivot: bool = True, get_infos: bool = False,
     for to, result in zip(out, made):
         to.resize_as_(result).copy_(result)
     return tuple(out)
+
+
+def chain_matmul(*matrices: _C.Tensor, out: _C.Tensor | None = None) -> _C.Tensor:
+    """Returns the product of matrices. Deprecated: use linalg.multi_dot.
+
+    >>> torch.chain_matmul(torch.eye(2), torch.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
+    warnings.warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+                  "torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather "
+                  "than multiple parameters.", stacklevel=2)
+    if not matrices:
+        raise RuntimeError("chain_matmul(): Expected one or more matrices")
+    for i, matrix in enumerate(matrices):
+        if not isinstance(matrix, _C.Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(matrix).__name__}")
+        if matrix.dim() != 2:
+            raise RuntimeError(f"Tensor dimension is {matrix.dim()}, expected 2 instead.")
+    if len(matrices) > 1:
+        return torch.linalg.multi_dot(matrices, out=out)
+    return matrices[0].view_as(matrices[0]) if out is None else out.resize_as_(matrices[0]).copy_(matrices[0])
 
 
 def _range_of(A, q, niter):

@@ -166,6 +166,31 @@ class Tensor:
             device = None
         return self.to(device=device, dtype=dtype, non_blocking=non_blocking)
 
+    def set_(self, source: Any = ..., storage_offset: int | None = None,
+             size: Sequence[int] | None = None, stride: Sequence[int] | None = None) -> Tensor:
+        """Replaces the memory by that of a tensor or a storage, seen with the given geometry; without
+        arguments by none. The storage grows if it is too small."""
+        if self.requires_grad and self.is_leaf and _C.is_grad_enabled():
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        storage, geometry = _source_of(self, source)
+        if size is not None:
+            stride = _C.empty(size, device="meta").stride() if stride is None else stride
+            geometry = storage_offset or 0, size, stride
+            if len(size) != len(stride):
+                raise RuntimeError(f"unequal size length ({len(size)}) and stride length ({len(stride)})")
+            if geometry[0] < 0:
+                raise RuntimeError(f"Tensor: invalid storage offset {geometry[0]}")
+            last = geometry[0] + sum((n - 1) * step for n, step in zip(size, stride))
+            if min(size, default=1) and storage.nbytes() < (last + 1) * self.itemsize:
+                storage.resize_((last + 1) * self.itemsize)
+        if storage.device != self.device:
+            raise RuntimeError(f"Attempted to set the storage of a tensor on device \"{self.device}\" to a "
+                               f"storage on different device \"{storage.device}\".  This is no longer "
+                               "allowed; the devices must match.")
+        self.data = _C._tensor_of_storage(storage, self.dtype, *geometry)
+        _C.autograd.graph.increment_version(self)
+        return self
+
     def new_tensor(self, data: Any, *, dtype: _C.dtype | None = None, device: Device | None = None,
                    requires_grad: bool = False, layout: _C.layout | None = None,
                    pin_memory: bool = False) -> Tensor:
@@ -189,6 +214,21 @@ class Tensor:
         if values and not isinstance(data[0], _C.Size):
             return _C.tensor(data[0], dtype=self.dtype, device=self.device)
         return self.new_empty(*(data or (0,)), **options)
+
+
+def _source_of(tensor, source):
+    """Returns the storage of a source of set_, and its offset, size and strides."""
+    if source is ...:
+        source = _C.empty(0, dtype=tensor.dtype, device=tensor.device)
+    if isinstance(source, _C.Tensor):
+        if source.dtype != tensor.dtype:
+            raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}")
+        return source.untyped_storage(), (source.storage_offset(), source.shape, source.stride())
+    if not isinstance(source, (_C.UntypedStorage, _C.TypedStorage)):
+        raise TypeError("set_() received an invalid combination of arguments - got "
+                        f"({type(source).__name__}), but expected a Tensor or a storage")
+    storage = source.untyped() if isinstance(source, _C.TypedStorage) else source
+    return storage, (0, (storage.nbytes() // tensor.itemsize,), (1,))
 
 
 def _mapped(tensor, function, *others):

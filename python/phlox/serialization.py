@@ -6,15 +6,17 @@ sequence of pickles, then storages) and safetensors can be read, too. Phlox's gl
 torch's names, so that PyTorch can load the files."""
 from __future__ import annotations
 
+import _compat_pickle
 import copyreg
 import io
 import mmap as _mmap
 import os
 import pickle
+import pickletools
 import sys
 import warnings
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import Enum
 from threading import local
 from types import FunctionType
@@ -80,6 +82,39 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
 
 
 # ---- settings
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """Returns the names of the classes and functions in a file of torch.save that
+    torch.load(weights_only=True) refuses. Nothing in the file is run.
+
+    Args:
+        f (path or file): as for torch.load
+
+    Raises ValueError for other files, pickle.UnpicklingError for instructions that weights_only refuses.
+    """
+    with open(os.fspath(f), "rb") if _is_path(f) else nullcontext(f) as file:
+        at = file.tell()
+        begin = file.read(4)
+        file.seek(at)
+        if begin != b"PK\3\4":
+            raise ValueError("Expected input to be a checkpoint returned by torch.save")
+        archive = _archive.Reader(file)
+        if "constants.pkl" in archive.records:
+            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a "
+                             "torchscript checkpoint")
+        safe, found = {_name_of(item) for item in _safe}, {}
+        for op, argument, _ in pickletools.genops(archive.read("data.pkl")):
+            if op.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"):
+                raise pickle.UnpicklingError(f"Unsupported operand {ord(op.code)}")
+            if op.name == "GLOBAL":
+                module, name = argument.split(" ", 1)
+                module, name = _compat_pickle.NAME_MAPPING.get((module, name), (
+                    _compat_pickle.IMPORT_MAPPING.get(module, module), name))
+                full = name if module == "builtins" else f"{module}.{name}"
+                if full not in safe and not _C._is_known_global(full):
+                    found[f"{module}.{name}"] = None
+        return list(found)
+
 
 class LoadEndianness(Enum):
     """Byte orders."""
@@ -644,6 +679,24 @@ def _load(file, path, source, mmap):
     return _Legacy(file, *source).read()
 
 
+def _forced(weights_only, default):
+    """Applies the environment variables that force weights_only. The one that allows all content
+    applies to calls without weights_only."""
+    safe, unsafe = (os.environ.get(f"TORCH_FORCE_{name}WEIGHTS_ONLY_LOAD", "0").lower() in
+                    ("1", "y", "yes", "true") for name in ("", "NO_"))
+    if safe and unsafe:
+        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or "
+                           "`TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+    if safe:
+        return True
+    if unsafe and weights_only is None:
+        warnings.warn("Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the"
+                      "`weights_only` argument was not explicitly passed to `torch.load`, forcing "
+                      "weights_only=False.", UserWarning, stacklevel=3)
+        return False
+    return default if weights_only is None else weights_only
+
+
 def load(f: Any, map_location: Any = None, pickle_module: Any = None, *,
          weights_only: bool | None = None, mmap: bool | None = None,
          **pickle_load_args: Any) -> Any:
@@ -657,15 +710,15 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *,
         pickle_module: the unpickling module, for weights_only=False
         weights_only (bool): if True (default), loads only tensors, numbers, strings, containers of
             them and globals from add_safe_globals: safe for untrusted files. False executes
-            arbitrary code in the pickle
+            arbitrary code in the pickle. TORCH_FORCE_WEIGHTS_ONLY_LOAD=1 in the environment forces
+            True, and TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 makes False the default
         mmap (bool): if True, tensors are backed by a private map of the file, read on access
         pickle_load_args: arguments of the unpickler, for weights_only=False
 
     Raises pickle.UnpicklingError for content disallowed by weights_only; RuntimeError for corrupt files
     and unavailable devices; EOFError for pickles that end early; ValueError for an unknown byte order.
     """
-    if weights_only is None:
-        weights_only = pickle_module is None
+    weights_only = _forced(weights_only, pickle_module is None)
     if weights_only and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     if weights_only and pickle_load_args:

@@ -163,6 +163,30 @@ PX_TEST(a_graph_of_two_devices_runs_on_their_workers) {
   CHECK(!pthread_equal(thread_of(y, y), pthread_self()));
 }
 
+PX_TEST(without_multithreading_all_nodes_run_on_the_calling_thread) {
+  open_devices();
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2), *on_peer = NULL, *y = NULL, *z = NULL;
+  px_stream *sides[2] = {NULL, NULL}, *before[2] = {current(0), current(1)};
+  for (int i = 0; i < 2; i++) {
+    OK(px_stream_new(&sides[i], px_cuda(i), 0));
+    OK(px_stream_set_current(sides[i]));
+  }
+  on_peer = on(1, x);
+  OK(px_mul(&y, on_peer, on_peer));
+  for (int i = 0; i < 2; i++) {
+    OK(px_stream_set_current(before[i]));
+    OK(px_stream_wait_stream(before[i], sides[i]));
+    px_release(sides[i]);
+  }
+  px_multithreading_set_enabled(false);
+  CHECK(!px_multithreading_enabled());
+  CHECK(pthread_equal(thread_of(y, y), pthread_self()));
+  CHECK(current(0) == before[0] && current(1) == before[1] && px_device_peek() == 0);
+  px_multithreading_set_enabled(true);
+  OK(px_mul(&z, on_peer, on_peer));
+  CHECK(!pthread_equal(thread_of(z, z), pthread_self()));
+}
+
 static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
                          void *context) {
   PX_FAIL(PX_VALUE, "not on this device");

@@ -4,23 +4,32 @@
 // its exit restores them regardless of changes in between.
 #include "bind/ext.h"
 
-typedef enum mode_kind { NO_GRAD, ENABLE_GRAD, SET_GRAD, INFERENCE, ANOMALY } mode_kind;
+typedef enum mode_kind {
+  NO_GRAD,
+  ENABLE_GRAD,
+  SET_GRAD,
+  INFERENCE,
+  ANOMALY,
+  MULTITHREADING
+} mode_kind;
 enum { DEPTH = 64 };
 typedef struct mode_object {
   PyObject_HEAD mode_kind kind;
   bool value, check_nan;
   int depth;
   bool immediate;        // set_grad_enabled, set_detect_anomaly: takes effect on construction
-  uint8_t saved[DEPTH];  // bits of grad, inference, anomaly before each entry
+  uint8_t saved[DEPTH];  // bits of grad, inference, anomaly, threads before each entry
   uint8_t initial;       // the same at construction
 } mode_object;
 
 static uint8_t state_now(void) {
   return (uint8_t)((px_grad_enabled() ? 1 : 0) | (px_inference_enabled() ? 2 : 0) |
-                   (px_anomaly_enabled() ? 4 : 0) | (px_anomaly_checks_nan() ? 8 : 0));
+                   (px_anomaly_enabled() ? 4 : 0) | (px_anomaly_checks_nan() ? 8 : 0) |
+                   (px_multithreading_enabled() ? 16 : 0));
 }
 static void state_restore(mode_kind kind, uint8_t state) {
   if (kind == ANOMALY) return px_anomaly_set(state & 4, state & 8);
+  if (kind == MULTITHREADING) return px_multithreading_set_enabled(state & 16);
   if (kind == INFERENCE) px_inference_set_enabled(state & 2);
   px_grad_set_enabled(state & 1);
 }
@@ -32,6 +41,9 @@ static void state_apply(const mode_object *self) {
       break;
     case ANOMALY:
       px_anomaly_set(self->value, self->check_nan);
+      break;
+    case MULTITHREADING:
+      px_multithreading_set_enabled(self->value);
       break;
     default:
       px_grad_set_enabled(self->value);
@@ -149,6 +161,23 @@ MODE_TYPE(set_grad_enabled, "set_grad_enabled",
           "Args:\n"
           "    mode (bool): whether to enable or disable gradients\n");
 
+EXT_NEW(set_multithreading_enabled, "(mode: bool)") {
+  EXT_ARGS(PyObject *, mode);
+  if (!PyBool_Check(mode))
+    EXT_FAIL(PyExc_TypeError,
+             "set_multithreading_enabled(): argument 'enabled' (position 1) must be bool, not %s",
+             ext_type_name(mode));
+  return make_mode(type, MULTITHREADING, true, mode == Py_True, true);
+}
+MODE_TYPE(
+    set_multithreading_enabled, "autograd.set_multithreading_enabled",
+    "autograd.set_multithreading_enabled autograd.grad_mode.set_multithreading_enabled",
+    "Sets on or off whether a backward pass over several devices uses a thread for each: from "
+    "the call on,\nor as a context manager. Off, it runs on the calling thread.\n\n"
+    "Args:\n"
+    "    mode (bool): whether to use several threads\n");
+EXT_GET(set_multithreading_enabled, mode, "bool", ((mode_object *)self)->value, "The given value.");
+
 EXT_NEW(detect_anomaly, "(check_nan: bool = True)") {
   EXT_ARGS(bool, check_nan);
   if (PyErr_WarnEx(PyExc_UserWarning,
@@ -176,6 +205,8 @@ MODE_TYPE(set_detect_anomaly, "autograd.set_detect_anomaly", "autograd.set_detec
 
 EXT_RETURNS(torch, is_grad_enabled, "bool", px_grad_enabled(),
             "Returns True if gradients are currently enabled in this thread.");
+EXT_RETURNS(torch, _is_multithreading_enabled, "bool", px_multithreading_enabled(),
+            "Returns True if backward passes of this thread may use several threads.");
 EXT_RETURNS(torch, is_inference_mode_enabled, "bool", px_inference_enabled(),
             "Returns True if inference mode is currently enabled in this thread.");
 EXT_RETURNS(torch, is_anomaly_enabled, "bool", px_anomaly_enabled(),

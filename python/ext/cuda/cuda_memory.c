@@ -295,3 +295,39 @@ EXT_METHOD0(sanitizer, enable_cuda_sanitizer, "None",
   px_race_enable(1, true);
   Py_RETURN_NONE;
 }
+
+// ---- observers of shortages
+static PyObject *shortage_observers;  // a list
+
+// An exception of an observer is printed: the allocation fails with its own error.
+static void call_observers(int device, size_t requested, size_t total, size_t unused,
+                           void *context) {
+  ext_gil gil;
+  if (ext_gil_take(&gil) != PX_OK) return;
+  PyObject *before = ext_exception_take();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(shortage_observers); i++) {
+    PyObject *observer = PyList_GET_ITEM(shortage_observers, i);
+    PyObject *done = PyObject_CallFunction(observer, "iKKK", device, (unsigned long long)requested,
+                                           (unsigned long long)total, (unsigned long long)unused);
+    if (!done) PyErr_WriteUnraisable(observer);
+    Py_XDECREF(done);
+  }
+  if (before) ext_exception_set(before);
+  ext_gil_give(&gil);
+}
+
+EXT_FUNCTION(
+    torch, _cuda_attach_out_of_memory_observer, "(observer: Callable) -> None",
+    "Calls observer(device, requested bytes, the device's memory, free bytes) before an allocation "
+    "fails.") {
+  EXT_ARGS(PyObject *, observer);
+  if (!PyCallable_Check(observer))
+    EXT_FAIL(PyExc_TypeError, "expected a callable observer, not %s", ext_type_name(observer));
+  if (!shortage_observers) {
+    if (!(shortage_observers = PyList_New(0))) return NULL;
+    EXT_TRY(px_memory_observe_shortage(call_observers, NULL));
+  }
+  return PyList_Append(shortage_observers, observer) < 0 ? NULL : Py_NewRef(Py_None);
+}
+EXT_SAME_MEMBERS(accelerator, cuda, host_memory_stats, reset_peak_host_memory_stats,
+                 reset_accumulated_host_memory_stats);

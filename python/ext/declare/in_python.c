@@ -9,7 +9,7 @@ static const struct {
   const char *owner, *file, *names;
 } in_python[] = {
     {"", "_files", "from_file frombuffer"},
-    {"", "_matrices", "lu pca_lowrank svd_lowrank"},
+    {"", "_matrices", "chain_matmul lu pca_lowrank svd_lowrank"},
     {"", "phlox.amp.grad_scaler", "GradScaler"},
     {"", "serialization", "load save serialization"},
     {"", "_samples", "gradient histogram histogramdd"},
@@ -90,6 +90,8 @@ static const struct {
      "xavier_normal xavier_uniform"},
     {"nn.parameter", "phlox.nn._lazy", "UninitializedBuffer UninitializedParameter is_lazy"},
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
+    {"nn.utils", "memory_format",
+     "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format memory_format"},
     {"nn.utils", "parametrizations", "parametrizations"},
     {"nn.utils", "parametrize", "parametrize"},
     {"nn.utils", "prune", "prune"},
@@ -116,7 +118,7 @@ static const struct {
     // ---- types
     {"Tensor", "phlox._tensor",
      "__copy__ __deepcopy__ __format__ __rdiv__ __reduce_ex__ __setstate__ apply_ lu map_ "
-     "new new_tensor to_dense to_sparse to_sparse_coo to_sparse_csr type"},
+     "new new_tensor set_ to_dense to_sparse to_sparse_coo to_sparse_csr type"},
     {"Tensor", "phlox._samples", "histogram"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "

@@ -12,7 +12,7 @@ static const char tensor_names[] =
     "orgqr ormqr pinverse q_per_channel_axis q_per_channel_scales "
     "q_per_channel_zero_points q_scale q_zero_point qr qscheme refine_names "
     "reinforce rename rename_ resize resize_as resize_as_sparse_ row_indices "
-    "set_ slogdet smm solve sparse_dim sparse_mask "
+    "slogdet smm solve sparse_dim sparse_mask "
     "sparse_resize_ sparse_resize_and_clear_ sspaddmm storage_type svd "
     "symeig to_mkldnn to_padded_tensor to_sparse_bsc to_sparse_bsr "
     "to_sparse_csc triangular_solve "

@@ -87,6 +87,8 @@ static const struct {
     {"_nn", "torch: _parse_to"},
     {"multiprocessing.pool", "multiprocessing: Pool"},
     {"multiprocessing.queue", "multiprocessing: Queue SimpleQueue"},
+    {"nn.parallel._functions",
+     "nn._transfers: Broadcast Gather ReduceAddCoalesced Scatter _get_stream"},
     {"nn.parallel.data_parallel", "nn.parallel: DataParallel data_parallel"},
     {"nn.parallel.distributed",
      "nn.parallel: DistributedDataParallel _BufferCommHookLocation _MixedPrecision"},
@@ -572,7 +574,7 @@ static const struct {
      "batch_norm_backward_elemt "
      "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
      "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats "
-     "ccol_indices_copy chain_matmul cholesky "
+     "ccol_indices_copy cholesky "
      "choose_qparams_optimized classes col_indices_copy compiled_with_cxx11_abi "
      "crow_indices_copy ctc_loss "
      "cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution "
@@ -725,7 +727,6 @@ static const struct {
     {"func",
      "debug_unwrap functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
      "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
-    {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
     {"sparse",
      "BFloat16Tensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor "
@@ -766,13 +767,11 @@ static const struct {
      "make_image make_video mesh pr_curve pr_curve_raw tensor_proto video"},
     {"utils.dlpack", "DLDeviceType ReadOnlyTensorWrapper"},
     {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
-    {"utils.checkpoint",
-     "DefaultDeviceType GraphExecGroup check_backward_validity detach_variable get_device_states "
-     "set_checkpoint_debug_enabled set_device_states"},
+    {"utils.checkpoint", "GraphExecGroup set_checkpoint_debug_enabled"},
     {"utils.mobile_optimizer", "LintCode"},
     {"serialization",
      "SourceChangeWarning StorageType check_module_version_greater_or_equal "
-     "get_unsafe_globals_in_checkpoint mkdtemp normalize_storage_type storage_to_tensor_type "
+     "mkdtemp normalize_storage_type storage_to_tensor_type "
      "validate_cuda_device validate_hpu_device"},
     {"backends.mkl", "verbose"},
     {"backends.cusparselt", "get_max_alg_id version"},

@@ -492,3 +492,14 @@ EXT_FUNCTION(
   EXT_ARGS(PyObject *, saved, storages, make);
   return ext_pickle_init_globals() < 0 ? NULL : ext_pickle_storage(saved, storages, make);
 }
+
+EXT_FUNCTION(torch, _is_known_global, "(name: str) -> bool",
+             "Whether a pickle may refer to a name with weights_only, if the program allows no "
+             "others.") {
+  EXT_ARGS(PyObject *, name);
+  if (ext_pickle_init_globals() < 0) return NULL;
+  for (int i = 0; i < EXT_LENGTH(list); i++)
+    if (!PyUnicode_CompareWithASCIIString(name, list[i].name)) Py_RETURN_TRUE;
+  PyObject *found = value_of(name);
+  return PyErr_Occurred() ? NULL : PyBool_FromLong(found != NULL);
+}

@@ -270,15 +270,24 @@ EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",
   return host ? to_numpy(ext_tensor(host)) : NULL;
 }
 
-EXT_METHOD(tensor, __array__, "(dtype: object | None = None, copy: bool = False) -> numpy.ndarray",
-           NULL) {
+// copy: None copies if the dtype differs, True always, and False never.
+EXT_METHOD(tensor, __array__,
+           "(dtype: object | None = None, copy: bool | None = None) -> numpy.ndarray", NULL) {
   PyObject *dtype;
-  bool copy;
+  ext_optional_bool copy;
   EXT_BIND(dtype, copy);
   EXT_OWNED *array = to_numpy(ext_tensor(self));
   if (!array) return NULL;
-  if (dtype) return PyObject_CallMethod(array, "astype", "O", dtype);
-  return copy ? PyObject_CallMethod(array, "copy", NULL) : ext_moved(&array);
+  if (dtype) {
+    EXT_OWNED *cast = PyObject_GetAttrString(array, "astype");
+    EXT_OWNED *options = cast ? Py_BuildValue("{s:i}", "copy", copy == 1) : NULL;
+    EXT_OWNED *given = options ? PyTuple_Pack(1, dtype) : NULL;
+    EXT_OWNED *made = given ? PyObject_Call(cast, given, options) : NULL;
+    if (made && copy == 0 && made != array)
+      EXT_FAIL(PyExc_ValueError, "Unable to avoid copy while creating an array as requested.");
+    return made ? ext_moved(&made) : NULL;
+  }
+  return copy == 1 ? PyObject_CallMethod(array, "copy", NULL) : ext_moved(&array);
 }
 EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> Tensor", NULL) {
   PyObject *array;

@@ -18,7 +18,7 @@ from phlox.utils._pytree import tree_leaves, tree_map
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 _C._name_missing(__name__)
@@ -59,8 +59,7 @@ class CheckpointFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
         """Runs the function without recording. Saves only the arguments."""
-        if not any(torch.is_tensor(x) and x.requires_grad for x in args):
-            warnings.warn("None of the inputs have requires_grad=True. Gradients will be None")
+        check_backward_validity(args)
         ctx.run, ctx.same = run_function, _captured(preserve_rng_state, args)
         ctx.others = [None if torch.is_tensor(x) else x for x in args]
         ctx.save_for_backward(*(x if torch.is_tensor(x) else None for x in args))
@@ -340,3 +339,46 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any,
         input = checkpoint(partial(run, functions[start:start + size]), input,
                            use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state)
     return run(functions[end:], input)
+
+
+class DefaultDeviceType:
+    """The device type of set_device_states. Default: cuda if there are devices, else cpu."""
+    _type = None
+
+    @staticmethod
+    def set_device_type(device: str = "cuda") -> None:
+        """Sets the device type."""
+        DefaultDeviceType._type = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        """Returns the device type."""
+        return DefaultDeviceType._type or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[_C.Tensor]]:
+    """Returns the devices of the tensors in args, one for each tensor, and the states of their generators."""
+    devices = [x.get_device() for x in tree_leaves(args) if torch.is_tensor(x) and x.is_cuda]
+    return devices, [torch.cuda.get_rng_state(device) for device in devices]
+
+
+def set_device_states(devices: Iterable[int], states: Iterable[_C.Tensor], *,
+                      device_type: str | None = None) -> None:
+    """Sets the states of the generators of devices."""
+    if (device_type or DefaultDeviceType.get_device_type()) != "meta":
+        for device, state in zip(devices, states):
+            torch.cuda.set_rng_state(state, device)
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the inputs, with tensors detached: leaves with the same requires_grad."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: "
+                           f"{type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if torch.is_tensor(x) else x for x in inputs)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warns if no tensor of the inputs requires grad."""
+    if not any(torch.is_tensor(x) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)

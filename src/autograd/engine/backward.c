@@ -188,23 +188,26 @@ static px_status outcome(px__task *task) {
 }
 
 // The thread's current device and streams, restored after the task has run nodes.
+enum { DEVICES = 64 };
 typedef struct thread_state {
-  int device;
-  px_stream *streams[2];  // of the task's device, and of the worker's (nodes of other tasks)
+  int device, count;
+  px_stream
+      *streams[DEVICES];  // of the devices of nodes: the task's, and the worker's of other tasks
 } thread_state;
 
 static px_status state_save(thread_state *state, const px__task *task) {
-  int devices[2] = {task->shared ? -1 : task->device, px__worker_device()};
-  *state = (thread_state){.device = px_device_peek()};
-  for (int i = 0; i < 2; i++)
-    if (devices[i] >= 0) PX_TRY(px_stream_current(&state->streams[i], px_cuda(devices[i])));
+  uint64_t devices = task->shared && !task->alone ? 0 : task->devices;
+  if (px__worker_device() >= 0) devices |= UINT64_C(1) << px__worker_device();
+  state->device = px_device_peek();
+  state->count = 0;
+  for (; devices; devices &= devices - 1)
+    PX_TRY(px_stream_current(&state->streams[state->count++], px_cuda(__builtin_ctzll(devices))));
   return PX_OK;
 }
 
 static px_status state_restore(const thread_state *state) {
-  if (!state->streams[0] && !state->streams[1]) return PX_OK;
-  for (int i = 0; i < 2; i++)
-    if (state->streams[i]) PX_TRY(px_stream_set_current(state->streams[i]));
+  if (!state->count) return PX_OK;
+  for (int i = 0; i < state->count; i++) PX_TRY(px_stream_set_current(state->streams[i]));
   return px_device_set(state->device);
 }
 
@@ -255,6 +258,7 @@ static px_status work(px__task *task, px__roots *roots) {
 
 static px_status run_task(px__task *task, px__roots *roots) {
   bool before = px__grad_swap(task->create);
+  task->alone = !px_multithreading_enabled();
   px_status status = prepare(task, roots);
   px__grad_swap(before);
   PX_TRY(status);

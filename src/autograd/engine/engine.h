@@ -68,10 +68,12 @@ struct px__task {
   uint32_t table_capacity;
   uint32_t number;
   bool keep, create, limited;
-  bool forward;  // mode: selects the nodes to follow
-  int device;    // first accelerator among reached nodes; -1: none
-  bool shared;   // several accelerators: nodes run on workers
-  bool failed;   // set under lock, read atomically
+  bool forward;      // mode: selects the nodes to follow
+  int device;        // first accelerator among reached nodes; -1: none
+  bool shared;       // several accelerators: nodes run on workers, unless `alone`
+  bool alone;        // nodes run on the caller's thread
+  uint64_t devices;  // bits of the accelerators among reached nodes
+  bool failed;       // set under lock, read atomically
   int depth;
   int64_t outstanding;  // items queued or running; atomic
   px_error *error;

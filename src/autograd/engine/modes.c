@@ -6,6 +6,7 @@
 typedef struct px__modes {
   bool no_grad, inference;
   bool passing;     // a node runs for forward mode
+  bool alone;       // backward passes run on this thread alone
   uint8_t forward;  // active levels of duals (dual.c)
   int suspended;    // nesting of running view and function ops
   int floor;        // histories of this vmap level and deeper are not recorded; 0: all are
@@ -35,6 +36,9 @@ bool px__grad_swap(bool enabled) {
   px_grad_set_enabled(enabled);
   return before;
 }
+
+bool px_multithreading_enabled(void) { return !modes.alone; }
+void px_multithreading_set_enabled(bool enabled) { modes.alone = !enabled; }
 
 bool px_inference_enabled(void) { return modes.inference; }
 

@@ -17,7 +17,7 @@ static void add_outstanding(px__task *task, int by) {
 px_status px__task_push(px__task *task, uint32_t entry) {
   px_node *node = task->entries[entry].node;
   px__queue *queue = task->home;
-  bool elsewhere = task->shared && node->device.type == PX_CUDA;
+  bool elsewhere = task->shared && !task->alone && node->device.type == PX_CUDA;
   if (elsewhere) PX_TRY(px__worker_of(&queue, node->device.index));
   px__item item = {task, entry, task->depth, node->sequence};
   add_outstanding(task, 1);

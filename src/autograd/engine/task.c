@@ -156,6 +156,7 @@ px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
   task->entries[*entry] = (px__task_entry){.node = node, .capture = -1};
   *slot_of(task, node) = *entry + 1;
   __atomic_store_n(&node->claim, (uint64_t)task->number << 32 | *entry, __ATOMIC_RELAXED);
+  if (node->device.type == PX_CUDA) task->devices |= UINT64_C(1) << node->device.index;
   if (node->device.type == PX_CUDA && task->device < 0) task->device = node->device.index;
   if (node->device.type == PX_CUDA && node->device.index != task->device) task->shared = true;
   if (node->result_count == 1) return PX_OK;

@@ -40,6 +40,37 @@ static figures figures_of(px__device *d, size_t bytes) {
   return f;
 }
 
+// ---- observers
+
+enum { OBSERVERS = 16 };
+static struct {
+  px_shortage_observer call;
+  void *context;
+} observers[OBSERVERS];
+static int observer_count;  // atomic; entries below it do not change
+static pthread_mutex_t observers_lock = PTHREAD_MUTEX_INITIALIZER;
+
+px_status px_memory_observe_shortage(px_shortage_observer observer, void *context) {
+  PX_CHECK(observer, PX_TYPE, "an observer of shortages needs a function");
+  pthread_mutex_lock(&observers_lock);
+  int at = observer_count;
+  if (at < OBSERVERS) {
+    observers[at].call = observer, observers[at].context = context;
+    __atomic_store_n(&observer_count, at + 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&observers_lock);
+  PX_CHECK(at < OBSERVERS, PX_RUNTIME, "there are %d observers of shortages, the maximum",
+           OBSERVERS);
+  return PX_OK;
+}
+
+static void tell_observers(const px__device *d, const figures *f, size_t total, size_t unused) {
+  int count = __atomic_load_n(&observer_count, __ATOMIC_ACQUIRE);
+  for (int i = 0; i < count; i++)
+    observers[i].call(d->index, f->wanted, f->limit ? f->limit : total, unused,
+                      observers[i].context);
+}
+
 px_status px__out_of_memory(px__device *d, size_t bytes) {
   size_t free_bytes = 0, total = d->properties.total_memory;
   typedef char size[PX__SIZE_TEXT];
@@ -47,6 +78,7 @@ px_status px__out_of_memory(px__device *d, size_t bytes) {
   char processes[320], limit[64] = "", private[96] = "", more[2600];
   figures f = figures_of(d, bytes);
   if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
+  tell_observers(d, &f, total, free_bytes);
   list_processes(d, processes, sizeof processes);
   if (f.limit) snprintf(limit, sizeof limit, "%s allowed; ", px__bytes_text(allowed, f.limit));
   if (f.private_pools)

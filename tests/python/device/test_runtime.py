@@ -88,6 +88,7 @@ class Settings(unittest.TestCase):
         "set_grad_enabled": ("torch.set_grad_enabled(False)", "not torch.is_grad_enabled()"),
         "forward_ad.enter_dual_level": ("f = torch.autograd.forward_ad; f.enter_dual_level(); dual = f.make_dual(torch.ones(1), torch.ones(1))",
                                         "'dual' in globals() and f.unpack_dual(dual * 2).tangent is not None"),
+        "autograd.set_multithreading_enabled": ("torch.autograd.set_multithreading_enabled(False)", "not torch._C._is_multithreading_enabled()"),
         "inference_mode": ("mode = torch.inference_mode(); mode.__enter__()", "torch.is_inference_mode_enabled()"),
         "set_autocast_enabled": ("torch.set_autocast_enabled('cuda', True)", "torch.is_autocast_enabled('cuda')"),
         "set_default_device": ("torch.set_default_device('cuda:1')", "torch.ones(1).get_device() == 1"),

@@ -146,6 +146,27 @@ PX_TEST(out_of_memory_errors_list_usage) {
   px__allocation_free(held);
 }
 
+static void note_shortage(int device, size_t requested, size_t total, size_t unused,
+                          void *context) {
+  size_t *seen = context;
+  int64_t live = px_memory_allocated(device);  // no lock is held
+  seen[0]++, seen[1] = requested, seen[2] = total, seen[3] = unused, seen[4] = (size_t)live;
+}
+PX_TEST(observers_see_a_shortage_before_the_error) {
+  size_t seen[5] = {0};
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate_plainly(1);
+  px_allocation *held = block_on(px_cuda(0), 1000), *block = NULL;
+  OK(px_memory_observe_shortage(note_shortage, seen));
+  CHECK(px__allocation_new(&block, 100 << 20, px_cuda(0)) == PX_OUT_OF_MEMORY);
+  CHECK(seen[0] == 1 && seen[1] == 100 << 20 && seen[2] == 64 << 20 && seen[3] == 62 << 20);
+  CHECK_EQ((int64_t)seen[4], 1024);
+  for (int i = 1; i < 16; i++) OK(px_memory_observe_shortage(note_shortage, seen));
+  FAILS(px_memory_observe_shortage(note_shortage, seen), PX_RUNTIME, "16 observers of shortages");
+  FAILS(px_memory_observe_shortage(NULL, seen), PX_TYPE, "needs a function");
+  px__allocation_free(held);
+}
+
 PX_TEST(unused_segments_are_freed_before_out_of_memory) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
