@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.vmap: functions of one sample applied to batches, gradients inside and outside of it, and its errors."""
-import unittest, warnings
+import gc, unittest, warnings
 
 import phlox as torch
 from phlox import vmap
@@ -342,6 +342,28 @@ class BatchedGradients(unittest.TestCase):
                 return grad * (3 if torch._C._vmap_depth() else 2)
         with self.assertRaisesRegex(RuntimeError, "^For output 0 and input 0:"):
             torch.autograd.gradcheck(Wrong.apply, (torch.rand(2, dtype=torch.float64, requires_grad=True),), check_batched_grad=True)
+
+
+class Lifetimes(unittest.TestCase):
+    def test_transforms_leave_no_cycles(self):
+        func, x = torch.func, torch.arange(6.0).reshape(3, 2)
+        square = lambda t: (t * t).sum()
+        leaf = torch.ones(3, requires_grad=True)
+        transforms = {
+            "vmap": lambda: vmap(square)(x), "vmap of a mask": lambda: vmap(lambda t: t.clone().__setitem__(t > 2, 0.0) or t)(x),
+            "vmap of a rule": lambda: vmap(Product.apply)(x, x), "grad": lambda: func.grad(square)(x), "vmap of grad": lambda: vmap(func.grad(square))(x),
+            "grad of vmap": lambda: func.grad(lambda t: vmap(square)(t).sum())(x), "vjp": lambda: func.vjp(torch.sin, x)[1](x),
+            "jvp": lambda: func.jvp(torch.sin, (x,), (x,)), "jacrev": lambda: func.jacrev(torch.sin)(x), "jacfwd": lambda: func.jacfwd(torch.sin)(x),
+            "hessian": lambda: func.hessian(square)(x), "grads of a batch": lambda: torch.autograd.grad(leaf ** 2, leaf, torch.eye(3), is_grads_batched=True),
+        }
+        self.addCleanup(gc.enable)
+        for name, transform in transforms.items():
+            with self.subTest(name):
+                transform()
+                gc.collect()
+                gc.disable()
+                transform()
+                self.assertEqual(gc.collect(), 0)
 
 
 class IndexPut(unittest.TestCase):
