@@ -8,10 +8,8 @@
 // ---- devices: the grammar of PyTorch, with blanks around the index
 static bool digits(const char *at, long *value) {
   char *end;
-  if (!isdigit((unsigned char)*at) || (*at == '0' && at[1] && !isblank((unsigned char)at[1])))
-    return false;
+  if (!isdigit((unsigned char)*at) || (*at == '0' && at[1])) return false;
   *value = strtol(at, &end, 10);
-  while (isblank((unsigned char)*end)) end++;
   return !*end;
 }
 static bool is_device(const char *text, px_device *out) {
@@ -23,7 +21,7 @@ static bool is_device(const char *text, px_device *out) {
   if (text[n]) {
     if (text[n] != ':') return false;
     const char *at = text + n + 1;
-    while (isblank((unsigned char)*at)) at++;
+    if (*at == ' ') at++;
     if (!digits(at, &index)) return false;
   }
   *out = (px_device){cpu ? PX_CPU : cuda ? PX_CUDA : PX_META, (int)index};

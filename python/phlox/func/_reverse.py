@@ -18,19 +18,6 @@ def _input(x):
     return _C._dual_variable(x) if _C._is_dual(x) else x.data.requires_grad_()
 
 
-def _shown(x, inputs, own):
-    nodes = [getattr(x, "grad_fn", None)]  # the list grows
-    for node in filter(None, nodes):
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf.requires_grad and id(leaf) not in own:
-            return x
-        nodes += {n for n, _ in node.next_functions}.difference(nodes)
-    if isinstance(x, phlox.Tensor) and _C._vmap_level(x) == _C._vmap_depth() > 0:
-        # The physical tensor has a history, too.
-        x = _C._vmap_add(_shown(_C._vmap_remove(x, 0), inputs, own), 0)
-    return _C._dual_change(x) if nodes[0] or any(x is leaf for leaf in inputs) else x
-
-
 def _detach_from(tree, inputs):
     """Detaches a tree's tensors from the inputs. Tensors that also depend on another leaf keep their history."""
     leaves = list(inputs)
@@ -38,7 +25,19 @@ def _detach_from(tree, inputs):
         if node and node.name().endswith("DualVariable"):  # has a leaf of its own
             leaves.append(node.next_functions[0][0].variable)
     own = {id(leaf) for leaf in leaves}
-    return pytree.tree_map(lambda x: _shown(x, inputs, own), tree)
+    return pytree.tree_map(lambda x: _shown(x, own, inputs), tree)
+
+
+def _shown(x, own, inputs):
+    nodes = [getattr(x, "grad_fn", None)]  # the list grows
+    for node in filter(None, nodes):
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and leaf.requires_grad and id(leaf) not in own:
+            return x
+        nodes += {n for n, _ in node.next_functions}.difference(nodes)
+    if isinstance(x, phlox.Tensor) and _C._vmap_level(x) == _C._vmap_depth() > 0:
+        x = _C._vmap_add(_shown(_C._vmap_remove(x, 0), own, inputs), 0)  # the physical tensor has a history, too
+    return _C._dual_change(x) if nodes[0] or any(x is leaf for leaf in inputs) else x
 
 
 def _select(args, argnums):

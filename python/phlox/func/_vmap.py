@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple
 
 import phlox
 from phlox import _C
+from phlox.random import _RandomStates
 from phlox.utils import _pytree as pytree
 
 
@@ -15,8 +16,14 @@ def _name(func):
     return getattr(func, "__name__", None) or repr(func)
 
 
-def _extend(leaves, part, spec):
-    """Appends one leaf of the prefix tree `part` for each leaf of `spec`. False if it is no prefix."""
+def _broadcast_prefix(prefix, tree):
+    """Broadcasts a prefix tree over a tree: returns one prefix leaf per leaf. None if it is not a
+    prefix."""
+    leaves = []
+    return leaves if _walk_prefix(prefix, tree, leaves) else None
+
+
+def _walk_prefix(part, spec, leaves):
     if part is None or isinstance(part, int):
         leaves.extend([part] * spec.num_leaves)
         return True
@@ -26,15 +33,7 @@ def _extend(leaves, part, spec):
             leaves.append(part)
             return True
         return False
-    return own.context == spec.context and all(
-        _extend(leaves, p, child) for p, child in zip(parts, spec.children_specs))
-
-
-def _broadcast_prefix(prefix, spec):
-    """Broadcasts a prefix tree over a tree: returns one prefix leaf per leaf. None if it is not a
-    prefix."""
-    leaves = []
-    return leaves if _extend(leaves, prefix, spec) else None
+    return own.context == spec.context and all(_walk_prefix(p, s, leaves) for p, s in zip(parts, spec.children_specs))
 
 
 def _check_in_dim(tensor, dim, caller):
@@ -138,10 +137,10 @@ def _mapped(func, out_dims, randomness, leaves, dims, spec, kwargs):
 def _in_chunks(run, func, out_dims, chunk, same, leaves, dims, spec):
     """Runs in chunks of at most `chunk` examples and concatenates the results. `same`: every chunk
     starts with the same random state."""
-    size, parts, state = _size(leaves, dims), [], phlox.get_rng_state() if same else None
+    size, parts, states = _size(leaves, dims), [], _RandomStates(leaves) if same else None
     for start in range(0, size, chunk):
         if same:
-            phlox.set_rng_state(state)
+            states.restore()
         count = min(chunk, size - start)
         part = [leaf if dim is None else leaf.narrow(dim, start, count)
                 for leaf, dim in zip(leaves, dims)]

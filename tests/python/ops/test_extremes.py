@@ -93,7 +93,7 @@ class SpecialValues(unittest.TestCase):
                 self.assertLessEqual(count, known.get((name, order), 0))
         self.assertEqual([key for key in known if not found[key]], [], "these no longer differ")
         if os.environ.get("PHLOX_EXTREMES"):
-            print("\n".join(f"{count} {order} {name}" for (name, order), count in sorted(found.items()) if count))
+            print("\n" + "\n".join(f"{count} {order} {name}" for (name, order), count in sorted(found.items()) if count))
             print(total, "elements,", sum(found.values()), "differ")
 
 
