@@ -27,8 +27,8 @@ typedef struct px_dtype_info {
   const char *name, *cls;   // "float16", and PyTorch's class name, "Half"
   const char *alias;        // PyTorch's older name, "half"
   const char *suffix;       // "f16"
-  const char *c_name;       // the C++ type in PyTorch's texts: "at::Half"
-  const char *type_name;    // the same as spelt by compilers: "c10::Half"
+  const char *c_name;       // the C++ type in PyTorch's texts: "c10::Half"
+  const char *type_name;    // the same as spelt by compilers: "long int"
   const char *numpy;        // "f2"; NULL: no NumPy equivalent
   const char *safetensors;  // name in safetensors files, "F16"; NULL: not supported by the format
   double min, max;          // finite range; for int64 the maximum is the largest double that fits

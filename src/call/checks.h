@@ -105,5 +105,9 @@ const char *px__max_text(char text[32], px_dtype dtype);
 static inline bool px__number_fits(px_value number, px_value self) {
   return px_scalar_fits(px_value_scalar(number), px__dtype_of(self));
 }
+static inline bool px__is_narrow(px_value self) {
+  px_dtype dtype = px__dtype_of(self);
+  return px_dtype_is_float(dtype) && px_dtype_size(dtype) <= 2;
+}
 const char *px__ctype_of(px_value self);
 const char *px__cname_of(px_value self);

@@ -16,6 +16,7 @@ static const og_function functions[] = {
     {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
     {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
     {"fits", "px__number_fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
+    {"isnarrow", "px__is_narrow", 1, OG_BOOL, "is floating point of 8 or 16 bits", NULL},
     {"suffix", "px__has_suffix", 2, OG_BOOL, "has the trailing sizes %s", NULL},
     {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
     {"classes", "px__classes", 2, OG_BOOL, NULL, NULL},

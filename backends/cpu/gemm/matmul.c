@@ -46,6 +46,9 @@ PX_KERNEL(addmm) {
   last_two(args->self, &g.sr, &g.sc);
   g.beta = px_scalar_float(args->beta);
   g.alpha = px_scalar_float(args->alpha);
+  // As in BLAS, the matrices are not read if alpha is 0. PyTorch reads fp16 and bf16 ones.
+  bool by_blas = args->out->dtype == PX_FLOAT32 || args->out->dtype == PX_FLOAT64;
+  if (g.alpha == 0 && by_blas) g.k = 0;
   return multiply(l, &g, args->out->dtype);
 }
 PX_KERNEL(mv) {

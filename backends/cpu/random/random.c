@@ -321,8 +321,8 @@ PX_KERNEL(random) {
   philox_job job = {.l = l, .d = &to, .blocks = l->blocks};
   bool ranged = px__random_range(&args->from, &args->to, &job.from, &job.range);
   if (!ranged) job.range = px__random_values(to.dtype);
-  bool wide = ranged ? job.range >= UINT64_C(1) << (mt ? 32 : 28)
-                     : to.dtype == PX_INT64 || to.dtype == PX_FLOAT64;
+  bool wide =
+      ranged ? job.range >= UINT64_C(1) << 28 : to.dtype == PX_INT64 || to.dtype == PX_FLOAT64;
   if (mt) {
     for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
       for (int64_t i = s.begin; i < s.end; i++) {

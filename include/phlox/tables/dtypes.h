@@ -32,11 +32,11 @@
      .c_name = "int64_t", .type_name = "long int", .numpy = "i8", .dlpack = 0, \
      .safetensors = "I64", .min = -0x1p63, .max = 0x1p63 - 1024) \
   XX(FLOAT16, f16, uint16_t, float, half, .kind = 'f', .size = 2, .name = "float16", \
-     .cls = "Half", .c_name = "at::Half", .type_name = "c10::Half", .numpy = "f2", .dlpack = 2, \
+     .cls = "Half", .c_name = "c10::Half", .type_name = "c10::Half", .numpy = "f2", .dlpack = 2, \
      .safetensors = "F16", .min = -65504, .max = 65504, .resolution = 1e-3, .eps = 0x1p-10, \
      .tiny = 0x1p-14) \
   XX(BFLOAT16, bf16, uint16_t, float, bfloat16, .kind = 'f', .size = 2, .name = "bfloat16", \
-     .cls = "BFloat16", .c_name = "at::BFloat16", .type_name = "c10::BFloat16", .dlpack = 4, \
+     .cls = "BFloat16", .c_name = "c10::BFloat16", .type_name = "c10::BFloat16", .dlpack = 4, \
      .safetensors = "BF16", .min = -0x1.fep127, .max = 0x1.fep127, .resolution = 1e-2, \
      .eps = 0x1p-7, .tiny = 0x1p-126) \
   XX(FLOAT32, f32, float, float, float, .kind = 'f', .size = 4, .name = "float32", .cls = "Float", \
@@ -68,7 +68,7 @@
   PX_DTYPE_COMPLEX_COMPUTED_MAP(XX)
 #define PX_DTYPE_COMPLEX_KEPT_MAP(XX) \
   XX(COMPLEX32, c32, uint16_t[2], FLOAT16, chalf, .kind = 'c', .size = 4, .name = "complex32", \
-     .cls = "ComplexHalf", .c_name = "c10::complex<at::Half>", \
+     .cls = "ComplexHalf", .c_name = "c10::complex<c10::Half>", \
      .type_name = "c10::complex<c10::Half>", .dlpack = 5, .min = -65504, .max = 65504, \
      .resolution = 1e-3, .eps = 0x1p-10, .tiny = 0x1p-14)
 #define PX_DTYPE_COMPLEX_COMPUTED_MAP(XX) \
@@ -85,27 +85,28 @@
 // `number` holds the fields of px_float8_format (phlox/tables/float8.h).
 #define PX_DTYPE_FLOAT8_MAP(XX) \
   XX(FLOAT8_E4M3FN, f8e4m3fn, uint8_t, (3, 7, 0x7e, 0x7e, 0x7f), float8_e4m3fn, .kind = 'f', \
-     .size = 1, .name = "float8_e4m3fn", .cls = "Float8_e4m3fn", .c_name = "at::Float8_e4m3fn", \
+     .size = 1, .name = "float8_e4m3fn", .cls = "Float8_e4m3fn", .c_name = "c10::Float8_e4m3fn", \
      .type_name = "c10::Float8_e4m3fn", .dlpack = 10, .safetensors = "F8_E4M3", .min = -448, \
      .max = 448, .resolution = 1, .eps = 0x1p-3, .tiny = 0x1p-6) \
   XX(FLOAT8_E5M2, f8e5m2, uint8_t, (2, 15, 0x7b, 0x7c, 0x7f), float8_e5m2, .kind = 'f', .size = 1, \
-     .name = "float8_e5m2", .cls = "Float8_e5m2", .c_name = "at::Float8_e5m2", \
+     .name = "float8_e5m2", .cls = "Float8_e5m2", .c_name = "c10::Float8_e5m2", \
      .type_name = "c10::Float8_e5m2", .dlpack = 12, .safetensors = "F8_E5M2", .min = -57344, \
      .max = 57344, .resolution = 1, .eps = 0x1p-2, .tiny = 0x1p-14) \
   XX(FLOAT8_E4M3FNUZ, f8e4m3fnuz, uint8_t, (3, 8, 0x7f, 0x80, 0x80), float8_e4m3fnuz, .kind = 'f', \
      .size = 1, .name = "float8_e4m3fnuz", .cls = "Float8_e4m3fnuz", \
-     .c_name = "at::Float8_e4m3fnuz", .type_name = "c10::Float8_e4m3fnuz", .dlpack = 11, \
+     .c_name = "c10::Float8_e4m3fnuz", .type_name = "c10::Float8_e4m3fnuz", .dlpack = 11, \
      .safetensors = "F8_E4M3FNUZ", .min = -240, .max = 240, .resolution = 1, .eps = 0x1p-3, \
      .tiny = 0x1p-7) \
   XX(FLOAT8_E5M2FNUZ, f8e5m2fnuz, uint8_t, (2, 16, 0x7f, 0x80, 0x80), float8_e5m2fnuz, \
      .kind = 'f', .size = 1, .name = "float8_e5m2fnuz", .cls = "Float8_e5m2fnuz", \
-     .c_name = "at::Float8_e5m2fnuz", .type_name = "c10::Float8_e5m2fnuz", .dlpack = 13, \
+     .c_name = "c10::Float8_e5m2fnuz", .type_name = "c10::Float8_e5m2fnuz", .dlpack = 13, \
      .safetensors = "F8_E5M2FNUZ", .min = -57344, .max = 57344, .resolution = 1, .eps = 0x1p-2, \
      .tiny = 0x1p-15) \
   XX(FLOAT8_E8M0FNU, f8e8m0fnu, uint8_t, (0, 127, 0xfe, 0xff, 0xff), float8_e8m0fnu, .kind = 'f', \
-     .size = 1, .name = "float8_e8m0fnu", .cls = "Float8_e8m0fnu", .c_name = "at::Float8_e8m0fnu", \
-     .type_name = "c10::Float8_e8m0fnu", .dlpack = 14, .safetensors = "F8_E8M0", .min = 0x1p-127, \
-     .max = 0x1p127, .resolution = 1, .eps = 1, .tiny = 0x1p-127)
+     .size = 1, .name = "float8_e8m0fnu", .cls = "Float8_e8m0fnu", \
+     .c_name = "c10::Float8_e8m0fnu", .type_name = "c10::Float8_e8m0fnu", .dlpack = 14, \
+     .safetensors = "F8_E8M0", .min = 0x1p-127, .max = 0x1p127, .resolution = 1, .eps = 1, \
+     .tiny = 0x1p-127)
 
 #define PX_DTYPE_MAP(XX) \
   PX_DTYPE_COMPUTED_MAP(XX) \

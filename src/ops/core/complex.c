@@ -5,6 +5,7 @@
 #include "hidden/arithmetic.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/norm.h"
@@ -50,7 +51,7 @@ static px_status multiply(px_tensor *to, const px_tensor *a, const px_tensor *b,
   return status;
 }
 
-// alpha * product + beta * self. self is not read if beta is 0.
+// alpha * product + beta * self. self is not read if beta is 0, nor a matrix product if alpha is 0.
 typedef struct scaled {
   const px_tensor *self;
   px_scalar beta, alpha;
@@ -58,7 +59,10 @@ typedef struct scaled {
 static px_status add_scaled(px_tensor **out, const px_tensor *made, const scaled *s) {
   PX_SCOPED(px_tensor) scaled_self = NULL;
   PX_SCOPED(px_tensor) times = NULL;
-  PX_TRY(px_mul_scalar(&times, made, s->alpha));
+  if (px_scalar_float(s->alpha) == 0 && made->ndim == 2)
+    PX_TRY(px_zeros_like(&times, made, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  else
+    PX_TRY(px_mul_scalar(&times, made, s->alpha));
   if (px_scalar_float(s->beta) == 0) return *out = PX_MOVE(times), PX_OK;
   PX_TRY(px_mul_scalar(&scaled_self, s->self, s->beta));
   return px_add(out, times, scaled_self, px_int(1));
@@ -139,18 +143,26 @@ px_status px__check_complex_scalar(const px_tensor *self) {
            px_dtype_about((px_dtype)self->dtype)->c_name);
   return PX_OK;
 }
-static px_status times_number(px_tensor **out, px_tensor *t, const px_tensor *number) {
-  if (number) return px_mul(out, t, number);
+// t multiplied by a number. A factor of 0 stays apart in `left`, so that t is not read.
+static px_status times_number(px_tensor **out, px_scalar *left, px_tensor *t,
+                              const px_tensor *number) {
+  px_complex value = {1, 0};
+  *left = px_int(1);
+  if (number && px__tensor_device(number).type == PX_CPU)
+    PX_TRY(px_tensor_item_complex(&value, number));
+  if (value.real == 0 && value.imag == 0) *left = px_int(0);
+  if (number && px_scalar_int(*left)) return px_mul(out, t, number);
   return *out = px_retain(t), PX_OK;
 }
 #define OF_COMPLEX(name, first, second) \
   PX_RUN(name##_of_complex) { \
     PX_SCOPED(px_tensor) self = NULL; \
     PX_SCOPED(px_tensor) factor = NULL; \
+    px_scalar beta, alpha; \
     PX_TRY(px__check_complex_scalar(args->self)); \
-    PX_TRY(times_number(&self, args->self, args->beta)); \
-    PX_TRY(times_number(&factor, args->first, args->alpha)); \
-    return px_##name(&call->results[0], self, factor, args->second, px_int(1), px_int(1)); \
+    PX_TRY(times_number(&self, &beta, args->self, args->beta)); \
+    PX_TRY(times_number(&factor, &alpha, args->first, args->alpha)); \
+    return px_##name(&call->results[0], self, factor, args->second, beta, alpha); \
   }
 OF_COMPLEX(addmm, mat1, mat2)
 OF_COMPLEX(baddbmm, batch1, batch2)

@@ -250,6 +250,15 @@ static px_status warn_resize(const px_call *call, int64_t n) {
                  (long long)given->numel, (long long)n, (long long)n);
 }
 
+px_status px__shape_like_out(px_call *call) {
+  const px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  px_tensor *made = call->results[0];
+  if (!given || given->numel != made->numel || given->ndim == 1) return PX_OK;
+  PX_TRY(px_view(&call->results[0], made, given->sizes, given->ndim));
+  px_release(made);
+  return PX_OK;
+}
+
 PX_RUN(arange) {
   static px__named_kernel kernel = {.name = "arange"};
   px__options o = PX_OPTIONS(args);
@@ -265,7 +274,8 @@ PX_RUN(arange) {
   PX_TRY(warn_resize(call, n));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(truncate(start, o.dtype)), PX_S(truncate(step, o.dtype))};
-  return run_filler(call, &kernel, params, 2);
+  PX_TRY(run_filler(call, &kernel, params, 2));
+  return px__shape_like_out(call);
 }
 
 // Real and imaginary parts are each linearly spaced.
@@ -284,7 +294,7 @@ static px_status complex_line(px_call *call, px_complex start, px_complex end, i
                        false));
     PX_TRY(px__tensor_copy(part, line, false));
   }
-  return PX_OK;
+  return px__shape_like_out(call);
 }
 static px_complex complex_of_real(px_scalar s) { return (px_complex){px_scalar_float(s), 0}; }
 PX_RUN(linspace) {
@@ -299,7 +309,8 @@ PX_RUN(linspace) {
   // Integer results are spaced between integer ends.
   for (int i = 0; i < 2 && !px_dtype_is_float((px_dtype)call->results[0]->dtype); i++)
     params[i] = PX_S(px_int(px_scalar_int(px_value_scalar(params[i]))));
-  return run_filler(call, &kernel, params, 2);
+  PX_TRY(run_filler(call, &kernel, params, 2));
+  return px__shape_like_out(call);
 }
 
 // The result is complex if one end is.
@@ -336,7 +347,7 @@ static px_status complex_logspace(px_call *call, px_complex start, px_complex en
   PX_TRY(complex_line(call, start, end, n, plain));
   PX_SCOPED(px_tensor) exponents = PX_MOVE(call->results[0]);
   PX_TRY(px_pow_of_number(&values, px_float(base), exponents));
-  PX_TRY(make(call, &o, 1, &n));
+  PX_TRY(make(call, &o, exponents->ndim, exponents->sizes));
   PX_SCOPED(px_tensor) to = NULL;
   PX_TRY(px_tensor_detach(&to, call->results[0]));
   return px__tensor_copy(to, values, false);
@@ -354,8 +365,9 @@ static px_status complex_logspace(px_call *call, px_complex start, px_complex en
     } \
     PX_TRY(read_start(&start, args->start)); \
     PX_TRY(read_end(&end, args->end)); \
-    return px_##name(&call->results[0], start, end, args->steps, ##__VA_ARGS__, args->dtype, \
-                     args->device, args->pin_memory, args->requires_grad); \
+    PX_TRY(px_##name(&call->results[0], start, end, args->steps, ##__VA_ARGS__, args->dtype, \
+                     args->device, args->pin_memory, args->requires_grad)); \
+    return px__shape_like_out(call); \
   }
 static px_status number_of(px_scalar *out, px_scalar end) { return *out = end, PX_OK; }
 SPACED(linspace, _of_tensors, end, px_tensor_item, end, px_tensor_item, 0)

@@ -25,13 +25,38 @@ static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
   return PX_OK;
 }
 // Draws int64 numbers and converts them: kernels draw in their compute type.
-static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *from,
-                                 const int64_t *to, px_generator *generator) {
+static px_status random_converted(px_call *call, px_tensor *self, int64_t from, int64_t to,
+                                  px_generator *generator) {
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_tensor_empty(&wide, self->ndim, self->sizes, PX_INT64, px__tensor_device(self)));
-  PX_TRY(px_random_(wide, from, to, generator));
+  PX_TRY(px__empty_as(&wide, self, PX_INT64, px__tensor_device(self)));
+  PX_TRY(px_random_(wide, &from, &to, generator));
   call->skip_launch = true;
   return px__tensor_copy(self, wide, false);
+}
+// The number of significant bits of a floating-point dtype.
+static int digits_of(px_dtype dtype) {
+  return dtype == PX_BFLOAT16 ? 8 : dtype == PX_FLOAT16 ? 11 : dtype == PX_FLOAT32 ? 24 : 53;
+}
+static int highest_bit(int64_t x) { return 63 - __builtin_clzll((uint64_t)llabs(x) | 1); }
+// Rounds to a number of significant bits, halves to even. 2**63 wraps around.
+static int64_t rounded(int64_t x, int digits) {
+  int dropped = highest_bit(x) + 1 - digits;
+  if (dropped <= 0) return x;
+  uint64_t unit = UINT64_C(1) << dropped, rest = (uint64_t)x & (unit - 1), half = unit / 2;
+  uint64_t below = (uint64_t)x - rest;
+  return (int64_t)(below + (rest > half || (rest == half && below & unit) ? unit : 0));
+}
+// Narrows a range so that no number of it is rounded to `to` or beyond. The bounds are PyTorch's.
+static px_status narrow_range(int64_t *from, int64_t *to, px_dtype dtype) {
+  int digits = digits_of(dtype);
+  int64_t first = rounded(*from + 1, digits), last = rounded(*to - 1, digits);
+  if (first < *from) *from = first + (INT64_C(1) << (highest_bit(*from + 1) - digits + 1));
+  if (last >= *to) *to = last - (INT64_C(1) << (highest_bit(*to - 1) - digits + 1));
+  PX_CHECK(*from < *to, PX_RUNTIME,
+           "random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got "
+           "from=%lld >= to=%lld",
+           LL(*from), LL(*to));
+  return PX_OK;
 }
 // Without `to`, `from` is the end of the range.
 PX_RUN(random) {
@@ -42,12 +67,13 @@ PX_RUN(random) {
   PX_CHECK(!ranged || from.v.i < to.v.i, PX_RUNTIME,
            "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
            LL(from.v.i), LL(to.v.i));
-  if (ranged) PX_TRY(check_range(dtype, from.v.i, to.v.i));
-  if (px__is_unsigned(dtype) && ranged)
-    return random_unsigned(call, args->self, &from.v.i, &to.v.i, args->generator);
-  uint64_t range = ranged ? (uint64_t)to.v.i - (uint64_t)from.v.i : 0;
-  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits of a range served by one 32-bit draw
-  bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;
+  int64_t first = from.v.i, end = to.v.i;
+  if (ranged && px_dtype_is_float(dtype)) PX_TRY(narrow_range(&first, &end, dtype));
+  if (ranged) PX_TRY(check_range(dtype, first, end));
+  if (ranged && (px__is_unsigned(dtype) || first != from.v.i || end != to.v.i))
+    return random_converted(call, args->self, first, end, args->generator);
+  uint64_t range = ranged ? (uint64_t)end - (uint64_t)first : 0;
+  bool wide = ranged ? range >= UINT64_C(1) << 28 : dtype == PX_INT64 || dtype == PX_FLOAT64;
   return px__call_draws(call, args->generator, args->self->numel, wide ? 2 : 4);
 }
 // An uninitialised real tensor of the sizes of t plus a last dimension of 2: real and imaginary.

@@ -42,6 +42,8 @@ px_status px__nan_scalar(px_tensor **out, const px_tensor *t) __attribute__((war
 // The values of px_sort along dim. Indices are computed only if the gradient needs them.
 px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
     __attribute__((warn_unused_result));
+// Gives a range the shape of an out= of as many elements, like PyTorch (factory.c).
+px_status px__shape_like_out(px_call *call) __attribute__((warn_unused_result));
 // True if t is on meta and has no data. Checks of values are then skipped.
 static inline bool px__is_meta(const px_tensor *t) { return px__tensor_device(t).type == PX_META; }
 // True if the argument was given.

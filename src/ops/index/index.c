@@ -16,6 +16,11 @@ px_status px__start_from_self(px_call *call, px_tensor *self) {
   return PX_OK;
 }
 
+px_status px__start_row_major(px_call *call, px_tensor *self) {
+  if (call->mode == PX_CALL_INPLACE) return px__start_from_self(call, self);
+  return px_clone(&call->results[0], self, "contiguous_format");
+}
+
 // ---- launches
 
 static px_access access_of(const px_tensor *t, bool write) { return px__access_of(t, write); }

@@ -56,6 +56,8 @@ px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value
     __attribute__((warn_unused_result));
 // Makes the first result: a copy of self, or self in place.
 px_status px__start_from_self(px_call *call, px_tensor *self) __attribute__((warn_unused_result));
+// The same with a row-major copy, as PyTorch's scatter, index_add and index_copy.
+px_status px__start_row_major(px_call *call, px_tensor *self) __attribute__((warn_unused_result));
 // The largest element of an integer tensor, as a 0-dim int64 tensor.
 px_status px__index_max(px_tensor **out, const px_tensor *self) __attribute__((warn_unused_result));
 // Indices of the non-zero elements: an int64 tensor [n, ndim].

@@ -180,7 +180,7 @@ static px_status put_slices(px_call *call, const slices *s, const px_tensor *val
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
   PX_TRY(check_source(call, s->self, dim, s->index, s->source, add));
-  PX_TRY(px__start_from_self(call, s->self));
+  PX_TRY(px__start_row_major(call, s->self));
   px_tensor *to = call->results[0];
   return put(&p, px__index_dim(&p, to, dim, s->index), to, values, add);
 }
@@ -206,6 +206,9 @@ PX_RUN(index_copy) {
 }
 
 px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value) {
+  PX_CHECK(px_scalar_fits(value, (px_dtype)like->dtype), PX_RUNTIME,
+           "value cannot be converted to type %s without overflow",
+           px_dtype_about((px_dtype)like->dtype)->c_name);
   return px_full(out, NULL, 0, value, (px_dtype)like->dtype, px__tensor_device(like), false, false);
 }
 
@@ -216,7 +219,9 @@ static px_status fill_indexed(px_call *call, px_tensor *self, int64_t at, const 
   PX_TRY(px__wrap_dim(&dim, at, self->ndim));
   PX_TRY(px__start_from_self(call, self));
   px_tensor *to = call->results[0];
-  return put(&p, px__index_dim(&p, to, dim, index), to, value, false);
+  px_status status = px__index_dim(&p, to, dim, index);
+  p.wraps = true;
+  return put(&p, status, to, value, false);
 }
 PX_RUN(index_fill) {
   PX_SCOPED(px_tensor) value = NULL;
@@ -322,7 +327,7 @@ px_status px__scatter(px_call *call, const px__scatter_call *s) {
     PX_TRY(px__tensor_view(&part, src, index->ndim, index->sizes, src->strides, src->offset));
   if (index->numel)
     PX_TRY(px__index_loop_check_dtype((px_dtype)src->dtype, s->how));  // before any is put
-  PX_TRY(px__start_from_self(call, s->self));
+  PX_TRY(px__start_row_major(call, s->self));
   px_tensor *to = call->results[0];
   if (!index->numel) return PX_OK;
   if (s->first) PX_TRY(put_along(to, dim, index, s->first, PX_PUT_STORE));

@@ -164,10 +164,7 @@ PX_RUN(masked_scatter) {
   PX_TRY(px__call_same_device(call));
   PX_TRY(expand_to_mask(&made, call, self, args->mask));
   PX_TRY(scatter_masked(made, args->mask, args->source));
-  if (call->mode != PX_CALL_INPLACE) {
-    call->results[0] = PX_MOVE(made);
-    return PX_OK;
-  }
+  if (call->mode != PX_CALL_INPLACE) return px_contiguous(&call->results[0], made);
   PX_TRY(px__tensor_copy(self, made, false));
   call->results[0] = px_retain(self);
   return PX_OK;

@@ -29,8 +29,21 @@ static px_status check_broadcast(const px_tensor *self, int64_t rows, int64_t co
   PX_SCOPED(px_tensor) wide = NULL;
   return px_expand(&wide, self, (const int64_t[]){rows, columns}, 2);
 }
+// mat and vec are not read if alpha is 0, as in BLAS.
+static px_status scaled_by_addmm(px_tensor **out, const px__addmv_args *args) {
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) vector = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_unsqueeze(&column, args->self, -1));
+  PX_TRY(px_unsqueeze(&vector, args->vec, 1));
+  PX_TRY(px_addmm(&sum, column, args->mat, vector, args->beta, args->alpha));
+  return px_select(out, sum, 1, 0);
+}
 PX_RUN(addmv) {
   PX_SCOPED(px_tensor) product = NULL;
+  px_dtype dtype = (px_dtype)args->mat->dtype;
+  if (is_number(args->alpha, 0) && (dtype == PX_FLOAT32 || dtype == PX_FLOAT64))
+    return scaled_by_addmm(&call->results[0], args);
   PX_TRY(px_mv(&product, args->mat, args->vec));
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }

@@ -273,21 +273,20 @@ static px_status exponential(px_tensor **out, px_tensor **powers, const px_tenso
   *out = PX_MOVE(result);
   return PX_OK;
 }
-// fp16 and bf16 matrices are computed in float32: repeated squaring accumulates rounding errors.
+// The computation has 64 bits: repeated squaring accumulates rounding errors.
 PX_RUN(_linalg_matrix_exp) {
   px_tensor *powers[STEP + 1] = {NULL};
   px_dtype dtype = (px_dtype)args->self->dtype;
-  bool half = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  px_dtype wide_dtype = px_dtype_is_complex(dtype) ? PX_COMPLEX128 : PX_FLOAT64;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) wide_result = NULL;
   PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
   if (!args->self->numel) return px_clone(&call->results[0], args->self, NULL);
-  PX_TRY(px__tensor_to(&wide, args->self, half ? PX_FLOAT32 : dtype, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&wide, args->self, wide_dtype, PX_DEVICE_NONE));
   px_status status = exponential(&wide_result, powers, wide);
   for (int k = 0; k <= STEP; k++) px_release(powers[k]);
   PX_TRY(status);
-  return px__tensor_to(&call->results[0], wide_result, half ? dtype : (px_dtype)wide_result->dtype,
-                       PX_DEVICE_NONE);
+  return px__tensor_to(&call->results[0], wide_result, dtype, PX_DEVICE_NONE);
 }
 PX_RUN(linalg_matrix_exp) {
   PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));

@@ -232,6 +232,19 @@ static px_status call_kernel(px_call *call, const px__group_norm_args *args) {
   return px_grouped_norm(&call->results[0], &mean, &rstd, args->input, args->num_groups,
                          args->weight, args->bias, args->eps);
 }
+// fp16 and bf16 inputs may have float32 parameters. The result has the dtype of the input.
+static px_status group_norm_of_mixed(px_call *call, const px__group_norm_args *args) {
+  px_dtype dtype = (px_dtype)args->input->dtype;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  const px_tensor *all[2] = {args->weight, args->bias};
+  for (int i = 0; i < 2; i++)
+    PX_CHECK(!all[i] || (all[i]->dtype == PX_FLOAT32 && px_dtype_size(dtype) == 2), PX_RUNTIME,
+             "mixed dtype (CPU): expect parameter to have scalar type of Float");
+  PX_TRY(px_to(&wide, args->input, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_group_norm(&normal, wide, args->num_groups, args->weight, args->bias, args->eps));
+  return px_to(&call->results[0], normal, dtype, PX_DEVICE_NONE, false, false);
+}
 PX_RUN(group_norm) {
   const px_tensor *x = args->input, *w = args->weight;
   const px_tensor *b = args->bias;
@@ -244,6 +257,8 @@ PX_RUN(group_norm) {
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_TRY(check_group_sizes(x, groups));
   PX_TRY(check_group_values(x, groups));
+  if ((w && w->dtype != x->dtype) || (b && b->dtype != x->dtype))
+    return group_norm_of_mixed(call, args);
   if (kernel_supports(x, w, b)) return call_kernel(call, args);
   int64_t each = x->sizes[0] ? x->numel / px__product(x->sizes[0], groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};

@@ -98,5 +98,6 @@ PX_RUN(logspace) {
   PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
                      px__tensor_device(call->results[0]), false, false));
   PX_TRY(px_pow_of_number(&values, px_float(args->base), powers));
-  return copy_values(call, values);
+  PX_TRY(copy_values(call, values));
+  return px__shape_like_out(call);
 }

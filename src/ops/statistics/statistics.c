@@ -386,6 +386,7 @@ PX_RUN(renorm) {
   PX_SCOPED(px_tensor) large = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
   int at, n = 0;
   int64_t dims[PX_MAX_DIMS];
   PX_TRY(px__wrap_dim(&at, args->dim, self->ndim));
@@ -398,5 +399,6 @@ PX_RUN(renorm) {
   PX_TRY(px_gt_scalar(&large, norms, args->maxnorm));  // not NaN
   PX_TRY(px_logical_not(&kept, large));
   PX_TRY(px_masked_fill(&scale, factors, kept, px_int(1)));
-  return px_mul(&call->results[0], self, scale);
+  PX_TRY(px_mul(&scaled, self, scale));
+  return px_contiguous(&call->results[0], scaled);
 }

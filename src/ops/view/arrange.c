@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composites that rearrange and join: atleast_nd and stacks, rot90, scatters into views, diagonals,
 // block_diag, cartesian_prod, combinations.
+#include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -160,12 +161,30 @@ PX_RUN(select_scatter) {
   PX_TRY(px_select(&part, call->results[0], args->dim, args->index));
   return write_part(part, args->src);
 }
+// storage_offset counts from the storage of self.
 PX_RUN(as_strided_scatter) {
+  const px_tensor *self = args->self;
+  int64_t strides[PX_MAX_DIMS], step = 1;
+  bool expanded = false;
+  for (int d = self->ndim - 1; d >= 0; step *= self->sizes[d--]) {
+    strides[d] = step;
+    expanded |= self->sizes[d] > 1 && self->strides[d] == 0;
+  }
+  return px__as_strided_scatter(
+      &call->results[0], self, args->src, args->size.v.ints, args->size.n, args->stride.v.ints,
+      args->stride.n, px__given(args->storage_offset) ? args->storage_offset.v.i - self->offset : 0,
+      expanded ? strides : self->strides, self->ndim);
+}
+PX_RUN(_as_strided_scatter) {
+  const px_tensor *self = args->self;
+  int64_t offset = args->storage_offset;
   PX_SCOPED(px_tensor) part = NULL;
-  const int64_t *offset = px__given(args->storage_offset) ? &args->storage_offset.v.i : NULL;
-  PX_TRY(clone_strided(&call->results[0], args->self));
+  PX_TRY(px_empty_strided(&call->results[0], self->sizes, self->ndim, args->base_stride.v.ints,
+                          self->ndim, (px_dtype)self->dtype, px__tensor_device(self), false,
+                          false));
+  PX_TRY(px__tensor_copy(call->results[0], self, false));
   PX_TRY(px_as_strided(&part, call->results[0], args->size.v.ints, args->size.n,
-                       args->stride.v.ints, args->stride.n, offset));
+                       args->stride.v.ints, args->stride.n, &offset));
   return write_part(part, args->src);
 }
 PX_RUN(slice_scatter) {

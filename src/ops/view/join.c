@@ -363,7 +363,7 @@ PX_RUN(flip) {
   const px_tensor *self = args->self;
   uint64_t dims;
   PX_TRY(px__wrap_dims(&dims, args->dims.v.ints, args->dims.n, self->ndim));
-  PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
   return self->numel ? copy_flipped(call->results[0], self, dims) : PX_OK;
 }
 

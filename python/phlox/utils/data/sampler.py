@@ -75,10 +75,10 @@ class RandomSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         length, count = len(self.data_source), self.num_samples
-        device = self.generator.device if self.generator else None
-        if count <= _AT_ONCE and (device is None or device.type == "cpu"):
-            return iter(_C._random_order(length, count, self.replacement, self.generator))
-        return self._in_blocks(length, count)
+        if count <= _AT_ONCE and self.generator is None:
+            yield from _C._random_order(length, count, self.replacement, None)
+        else:
+            yield from self._in_blocks(length, count)
 
     def _in_blocks(self, length, count):
         generator = self.generator
@@ -136,8 +136,8 @@ class WeightedRandomSampler(Sampler):
         self.replacement, self.generator = replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        return iter(torch.multinomial(self.weights, self.num_samples, self.replacement,
-                                      generator=self.generator).tolist())
+        yield from torch.multinomial(self.weights, self.num_samples, self.replacement,
+                                     generator=self.generator).tolist()
 
     def __len__(self) -> int:
         return self.num_samples
