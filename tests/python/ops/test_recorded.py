@@ -1,14 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behaviour measured with PyTorch 2.15: operands multiplied by zero, ranges written to views, gradients of repeated indices, numbers out of range,
+"""Behaviour measured with PyTorch 2.15. The table tests/parity/recorded.txt has strides of results and random streams; the cases in
+tests/parity/recorded_differences.txt differ. The other tests state single facts: operands multiplied by zero, ranges written to views, gradients of repeated indices, numbers out of range,
 mixed dtypes of normalization, views of tensors that require grad later, and random streams."""
 import math
+import os
+import sys
 import unittest
+import warnings
 
 import phlox as torch
 from phlox.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+PARITY = os.path.join(os.path.dirname(__file__), "..", "..", "parity")
+sys.path.insert(0, PARITY)
+import recorded
+
 F = torch.nn.functional
 NAN = math.nan
+
+
+class Table(unittest.TestCase):
+    def lines(self, name):
+        with open(os.path.join(PARITY, name)) as file:
+            return [line.rstrip("\n") for line in file if not line.startswith("#")]
+
+    def test_strides_and_random_streams_match_pytorch(self):
+        want = dict(line.split(" -> ") for line in self.lines("recorded.txt"))
+        with warnings.catch_warnings():
+            have = dict(recorded.cases(torch))
+        self.assertEqual(list(have), list(want))
+        self.assertEqual([key for key in want if have[key] != want[key]], self.lines("recorded_differences.txt"))
 
 
 class RangesIntoViews(unittest.TestCase):
