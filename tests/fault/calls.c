@@ -492,6 +492,22 @@ static px_status dlpack_roundtrip(job *j) {
   return add_to_loss(j, back);
 }
 
+static px_status versioned_roundtrip(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) like = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  px_dl_versioned *managed = NULL;
+  px_dl_tensor described;
+  PX_TRY(numbers(&x, j, 2, 3, false));
+  PX_TRY(px_dlpack_describe(&described, x));
+  PX_TRY(px_dlpack_empty(&like, &described));
+  PX_TRY(px_dlpack_export_versioned(&managed, x, NULL, 0));
+  px_status status = px_dlpack_import_versioned_take(&back, managed);
+  if (status != PX_OK) managed->deleter(managed);
+  PX_TRY(status);
+  return add_to_loss(j, back);
+}
+
 static px_status pinned_copies(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) home = NULL;
@@ -822,6 +838,7 @@ static const struct row {
             {"layers", layers, CPU | ONE},
             {"given_results", out_tensors, CPU | ONE},
             {"handing_over", dlpack_roundtrip, CPU | ONE},
+            {"handing_over_versioned", versioned_roundtrip, CPU | ONE},
             {"pinned_copies", pinned_copies, ONE},
             {"streams_and_events", streams_and_events, ONE},
             {"graphs", graphs, ONE},

@@ -168,9 +168,15 @@ static void compute(px_tensor *t) {
 // Exports the tensor again and imports that. The first export ends after the last import.
 static void export_again(px_tensor **t) {
   px_dl_managed *managed;
+  px_dl_versioned *versioned;
   px_tensor *again = NULL;
-  if (!fuzz_fine(px_dlpack_export(&managed, *t, NULL))) return;
-  OK(px_dlpack_import_take(&again, managed));
+  if (fuzz_one_in(2)) {
+    if (!fuzz_fine(px_dlpack_export_versioned(&versioned, *t, NULL, PX_DL_READ_ONLY))) return;
+    OK(px_dlpack_import_versioned_take(&again, versioned));
+  } else {
+    if (!fuzz_fine(px_dlpack_export(&managed, *t, NULL))) return;
+    OK(px_dlpack_import_take(&again, managed));
+  }
   px_release(*t);
   *t = again;
 }

@@ -22,9 +22,16 @@ class Managed(ctypes.Structure):
 
 Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 Managed._fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", Deleter)]
+
+
+class Versioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", Deleter),
+                ("flags", ctypes.c_uint64), ("tensor", DLTensor)]
+
+
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype, new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-LENT = {}  # exported memory, by the address of its Managed
+LENT = {}  # exported memory, by the address of its Managed or Versioned
 NAMES = b"dltensor", b"used_dltensor", b"dltensor_versioned", b"other"
 
 
@@ -48,8 +55,8 @@ def contiguous_strides(sizes):
     return strides
 
 
-def capsule(sizes, strides=None, kind=(2, 32, 1), odd=0, name=0, deleter=True, **lies):
-    """A capsule with its own memory; `lies` overrides fields of DLTensor, including shape and strides."""
+def capsule(sizes, strides=None, kind=(2, 32, 1), odd=0, name=0, deleter=True, major=1, flags=0, **lies):
+    """A capsule with its own memory, versioned for name 2; `lies` overrides fields of DLTensor, including shape and strides."""
     owner, address = allocate(sizes, strides or contiguous_strides(sizes), kind[1] // 8, odd)
     fields = dict(data=address, device_type=1, device_id=0, ndim=len(sizes), code=kind[0], bits=kind[1], lanes=kind[2], byte_offset=0, shape=sizes,
                   strides=strides)
@@ -57,7 +64,8 @@ def capsule(sizes, strides=None, kind=(2, 32, 1), odd=0, name=0, deleter=True, *
     for key in ("shape", "strides"):
         numbers = None if fields[key] is None else (ctypes.c_int64 * 8)(*fields[key])
         fields[key] = ctypes.cast(numbers, ctypes.POINTER(ctypes.c_int64))  # keeps the numbers alive
-    managed = Managed(DLTensor(**fields), None, give_back if deleter else Deleter())
+    tensor, end = DLTensor(**fields), give_back if deleter else Deleter()
+    managed = Versioned(major, 0, None, end, flags, tensor) if NAMES[name] == b"dltensor_versioned" else Managed(tensor, None, end)
     LENT[ctypes.addressof(managed)] = managed, owner
     return new_capsule(ctypes.addressof(managed), NAMES[name], None)
 
@@ -114,7 +122,7 @@ TYPES = "<f4 <f8 <i8 |u1 |b1 <f2 <i2 <i4 |i1".split()
 FAR = ["-1", "2**62", "2**63-1", "-2**63", "2**32"]
 CAPSULE_LIES = ["ndim=-1", "ndim=65", "ndim=2**31-1", "shape=None", "data=None", "byte_offset=2**63", "byte_offset=2**64-1", "code=5", "code=255", "bits=0",
                 "bits=255", "lanes=0", "lanes=4", "device_type=7", "device_type=-1", "device_id=-1, device_type=2", "device_id=2**31-1, device_type=2",
-                "deleter=False", "name=1", "name=2", "name=3"]
+                "deleter=False", "name=1", "name=2", "name=3", "name=2, major=2", "name=2, flags=3", "name=2, device_type=7"]
 INTERFACE_LIES = ["typestr=''", "typestr='<'", "typestr='<c8'", "typestr='>f4'", "typestr=None", "typestr=5", "typestr='<U9'", "shape=None", "shape=5",
                   "shape='ab'", "shape=Raises()", "strides='x'", "strides=(4,)", "strides=Raises()", "strides=(-4, -4)", "strides=(1, 1)", "data=None",
                   "data=b'abcd'", "data=('x', False)", "data=(0, False)", "data=(2**70, False)", "data=(1.5, False)", "data=()", "version=0"]

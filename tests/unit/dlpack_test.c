@@ -41,6 +41,87 @@ PX_TEST(a_round_trip_keeps_the_memory) {
   }
 }
 
+PX_TEST(versioned_exports_have_a_version_and_flags) {
+  const uint64_t flags[] = {0, PX_DL_READ_ONLY, PX_DL_IS_COPIED, PX_DL_READ_ONLY | PX_DL_IS_COPIED};
+  for (int i = 0; i < 4; i++) {
+    px_tensor *t = made(PX_FLOAT32), *back;
+    px_dl_versioned *managed;
+    void *data = px_tensor_data(t);
+    OK(px_dlpack_export_versioned(&managed, t, NULL, flags[i]));
+    px_release(t);
+    CHECK_EQ(managed->version.major, 1);
+    CHECK(managed->flags == flags[i] && px_dlpack_is_own(managed));
+    CHECK(managed->dl_tensor.data == data);
+    CHECK_EQ(managed->dl_tensor.strides[0], 3);
+    OK(px_dlpack_import_versioned_take(&back, managed));
+    CHECK(px_tensor_data(back) == data);
+    px_release(back);
+    CHECK_EQ(px_live_objects("tensor"), 0);
+  }
+}
+
+PX_TEST(unknown_flags_and_versions_are_refused) {
+  px_tensor *t = made(PX_FLOAT32), *back;
+  px_dl_versioned *managed;
+  FAILS(px_dlpack_export_versioned(&managed, t, NULL, 8), PX_VALUE, "unknown DLPack flags: 8");
+  CHECK(!managed);
+  OK(px_dlpack_export_versioned(&managed, t, NULL, 0));
+  managed->version.major = 2;
+  FAILS(px_dlpack_import_versioned_take(&back, managed), PX_RUNTIME, "got version 2.3");
+  managed->version = (px_dl_version){1, 99};  // minor versions add only values
+  OK(px_dlpack_import_versioned_take(&back, managed));
+  px_release(back);
+  px_release(t);
+}
+
+static int versions_released;
+static void count_version(px_dl_versioned *self) { versions_released++; }
+PX_TEST(foreign_versioned_memory_is_released_once) {
+  float numbers[] = {1, 2, 3};
+  int64_t size = 3;
+  px_scalar last;
+  px_tensor *t;
+  px_dl_versioned managed = {.version = {1, 0},
+                             .deleter = count_version,
+                             .flags = PX_DL_READ_ONLY,
+                             .dl_tensor = {numbers, {1, 0}, 1, {2, 32, 1}, &size, NULL, 4}};
+  CHECK(!px_dlpack_is_own(&managed));
+  managed.dl_tensor.shape[0] = 2;
+  OK(px_dlpack_import_versioned_take(&t, &managed));
+  PX_SCOPED(px_tensor) one = NULL;
+  OK(px_select(&one, t, 0, 1));
+  OK(px_tensor_item(&last, one));
+  CHECK_EQ(px_scalar_float(last), 3);
+  px_release(t);
+  CHECK_EQ(versions_released, 0);
+  px_release(PX_MOVE(one));
+  CHECK_EQ(versions_released, 1);
+}
+
+PX_TEST(a_description_borrows_the_tensor) {
+  PX_SCOPED(px_tensor) t = made(PX_FLOAT32);
+  px_dl_tensor described;
+  OK(px_dlpack_describe(&described, t));
+  CHECK(described.data == px_tensor_data(t) && described.shape == px_tensor_sizes(t));
+  CHECK(described.strides == px_tensor_strides(t));
+  CHECK_EQ(described.ndim, 2);
+}
+
+PX_TEST(an_empty_tensor_follows_its_prototype) {
+  px_tensor *t;
+  int64_t sizes[] = {2, 3};
+  px_dl_tensor prototype = {.device = {1, 0}, .ndim = 2, .dtype = {0, 16, 1}, .shape = sizes};
+  OK(px_dlpack_empty(&t, &prototype));
+  CHECK_EQ(px_tensor_dtype(t), PX_INT16);
+  CHECK_EQ(px_tensor_size(t, 1), 3);
+  px_release(t);
+  prototype.device.device_type = 7;
+  FAILS(px_dlpack_empty(&t, &prototype), PX_RUNTIME, "Unsupported device_type: 7");
+  prototype.device.device_type = 1;
+  prototype.ndim = 65;
+  FAILS(px_dlpack_empty(&t, &prototype), PX_RUNTIME, "dimensions, got 65");
+}
+
 PX_TEST(unsupported_imports_stay_with_the_exporter) {
   px_tensor *t = made(PX_FLOAT32), *back;
   px_dl_managed *managed;

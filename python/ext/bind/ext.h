@@ -206,6 +206,8 @@ PyObject *ext_wrap_list(px_list *list_take);  // a tuple
 px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *argument);
 // A tensor from any data accepted by torch.tensor. New reference.
 px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device);
+// The same sharing the memory of data if possible, and with autograd history.
+PyObject *ext_as_tensor(PyObject *data, px_dtype dtype, px_device device);
 // The items of a sequence as a list or tuple safe from concurrent changes: a user's list can be
 // modified by its own items during conversion, or by another thread.
 PyObject *ext_items(PyObject *object, const char *text);
@@ -391,5 +393,10 @@ typedef struct ext_array {
 bool ext_is_array(PyObject *object);
 int ext_array_read(PyObject *object, ext_array *out);
 px_tensor *ext_tensor_from_array(PyObject *object);  // shares the memory
+// Objects of other libraries: such arrays, and objects with __dlpack__ or __cuda_array_interface__.
+// ext_tensor_sharing returns a tensor over the memory of one, or a tensor itself. warn: of a
+// read-only array, once.
+bool ext_is_foreign(PyObject *object);
+px_tensor *ext_tensor_sharing(PyObject *object, bool warn);
 
 #include "declare/declare.h"

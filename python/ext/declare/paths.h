@@ -765,7 +765,6 @@ static const struct {
     {"utils.tensorboard.summary",
      "audio compute_curve custom_scalars draw_boxes histogram_raw image_boxes make_histogram "
      "make_image make_video mesh pr_curve pr_curve_raw tensor_proto video"},
-    {"utils.dlpack", "DLDeviceType ReadOnlyTensorWrapper"},
     {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
     {"utils.checkpoint", "GraphExecGroup set_checkpoint_debug_enabled"},
     {"utils.mobile_optimizer", "LintCode"},

@@ -249,26 +249,52 @@ static PyObject *own_copy(PyObject *tensor) {
   EXT_OWNED *alone = PyObject_CallMethod(tensor, "detach", NULL);
   return alone ? PyObject_CallMethod(alone, "clone", NULL) : NULL;
 }
+// copy=False requires data whose memory can be the result's.
+static int check_alias(PyObject *data, px_dtype dtype, px_device device) {
+  char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
+  bool tensor = ext_is_tensor(data);
+  if (ext_is_array(data) && ext_is_number(data))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "can't alias NumPy scalars. Either remove copy=False or transform it in a "
+                 "ndarray. ");
+  if (!tensor && !ext_is_foreign(data))
+    EXT_FAIL_INT(PyExc_ValueError, "can't alias arbitrary sequence into a tensor.");
+  PX_SCOPED(px_tensor) source = ext_tensor_sharing(data, false);
+  if (!source) return -1;
+  px_device from = px_tensor_device(source);
+  if (device.type < 0) device = tensor || from.type != PX_CPU ? from : px_device_default();
+  EXT_TRY_INT(px_device_resolve(&device, device));
+  if (!px_device_equal(from, device))
+    EXT_FAIL_INT(PyExc_ValueError, "can't alias tensor from device '%s' to '%s'.",
+                 px_device_format(from, here), px_device_format(device, there));
+  if (dtype != PX_DTYPE_NONE && dtype != px_tensor_dtype(source))
+    EXT_FAIL_INT(PyExc_ValueError, "can't alias tensor with dtype '%s' into dtype '%s'.",
+                 px_dtype_class(px_tensor_dtype(source)), px_dtype_class(dtype));
+  return 0;
+}
 EXT_FUNCTION(
     torch, asarray,
     "(obj: Any, *, dtype: dtype | None = None, device: Device | None = None, copy: bool | None = "
     "None, requires_grad: bool = False) -> Tensor",
     "Converts obj to a tensor, sharing its memory if possible unless copy is True.\n\n"
     "Args:\n"
-    "    obj: any data accepted by torch.tensor, or a storage\n"
+    "    obj: any data accepted by torch.tensor, a storage, or a DLPack capsule (consumed)\n"
     "    dtype (torch.dtype), device (torch.device): of the result; a copy is made if the object "
     "differs\n"
-    "    copy (bool or None): True always copies\n"
+    "    copy (bool or None): True always copies; False raises ValueError if a copy is needed\n"
     "    requires_grad (bool): whether autograd should record operations on the tensor\n") {
-  PyObject *obj, *dtype, *device;
+  PyObject *obj;
+  px_dtype dtype;
+  px_device device;
   ext_optional_bool copy;
   bool requires_grad;
   EXT_BIND(obj, dtype, device, copy, requires_grad);
-  EXT_OWNED *data = ext_is_storage(obj) ? ext_call_from("phlox._C", "_storage_elements", "(O)", obj)
-                                        : Py_NewRef(obj);
-  EXT_OWNED *made = data ? ext_call_from("phlox._C", "as_tensor", "(OOO)", data,
-                                         dtype ? dtype : Py_None, device ? device : Py_None)
-                         : NULL;
+  const char *reader = ext_is_storage(obj)         ? "_storage_elements"
+                       : PyCapsule_CheckExact(obj) ? "_take_capsule"
+                                                   : NULL;
+  EXT_OWNED *data = reader ? ext_call_from("phlox._C", reader, "(O)", obj) : Py_NewRef(obj);
+  if (!data || (copy == 0 && check_alias(data, dtype, device) < 0)) return NULL;
+  EXT_OWNED *made = ext_as_tensor(data, dtype, device);
   if (made && copy > 0) Py_SETREF(made, own_copy(made));
   if (!made || !requires_grad) return ext_moved(&made);
   return PyObject_CallMethod(made, "requires_grad_", NULL);

@@ -223,12 +223,17 @@ static px_tensor *copy_of(px_tensor *source, px_dtype dtype, px_device device) {
       (ext_named[]){{"self", PX_T(plain)}, {"dtype", PX_DT(dtype)}, {"device", PX_DV(device)}});
 }
 
+// Data of other libraries stays on its device, or moves from the CPU to the default device.
+static px_device device_for(const px_tensor *shared, px_device given) {
+  if (given.type >= 0) return given;
+  return px_tensor_is_cuda(shared) ? px_tensor_device(shared) : px_device_default();
+}
+
 px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device) {
   if (ext_is_tensor(data)) return copy_of(ext_tensor(data), dtype, device);
-  if (ext_is_array(data)) {
-    PX_SCOPED(px_tensor) shared = ext_tensor_from_array(data);
-    if (device.type < 0) device = px_device_default();
-    return shared ? copy_of(shared, dtype, device) : NULL;
+  if (ext_is_foreign(data)) {
+    PX_SCOPED(px_tensor) shared = ext_tensor_sharing(data, false);
+    return shared ? copy_of(shared, dtype, device_for(shared, device)) : NULL;
   }
   return tensor_from_sequence(data, dtype, device);
 }
@@ -282,14 +287,12 @@ EXT_FUNCTION(
   return finish(ext_tensor_from(data, dtype, device), requires_grad, pin_memory);
 }
 
-static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) {
+PyObject *ext_as_tensor(PyObject *data, px_dtype dtype, px_device device) {
   if (ext_is_tensor(data)) return ext_convert(data, device, dtype, false, false);
-  if (!ext_is_array(data)) return finish(ext_tensor_from(data, dtype, device), false, false);
-  px_tensor *shared = ext_tensor_from_array(data);
+  if (!ext_is_foreign(data)) return finish(ext_tensor_from(data, dtype, device), false, false);
+  px_tensor *shared = ext_tensor_sharing(data, true);
   EXT_OWNED *object = shared ? ext_wrap(shared) : NULL;
-  return object ? ext_convert(object, device.type < 0 ? px_device_default() : device, dtype, false,
-                              false)
-                : NULL;
+  return object ? ext_convert(object, device_for(shared, device), dtype, false, false) : NULL;
 }
 EXT_FUNCTION(
     torch, as_tensor,
@@ -299,7 +302,7 @@ EXT_FUNCTION(
   px_dtype dtype;
   px_device device;
   EXT_BIND(data, dtype, device);
-  return as_tensor_of(data, dtype, device);
+  return ext_as_tensor(data, dtype, device);
 }
 
 EXT_FUNCTION(torch, scalar_tensor,

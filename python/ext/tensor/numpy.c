@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy without its headers: arrays are exchanged by __array_interface__ and share memory. NumPy is
-// imported by the first call that creates an array. Each side keeps the other alive: a tensor its
-// source array, an array a holder with a reference to the tensor.
+// NumPy without its headers: arrays are exchanged by __array_interface__ and share memory, those of
+// devices by __cuda_array_interface__. NumPy is imported by the first call that creates an array.
+// Each side keeps the other alive: a tensor its source array, an array a holder with a reference to
+// the tensor.
 #include "bind/ext.h"
 #include "phlox/ops/view.h"
 
 #include <string.h>
 
-// Skips the attribute lookup for lists, numbers and tensors, the common case.
-bool ext_is_array(PyObject *object) {
+// Lists, numbers and tensors, the common case, need no attribute lookup.
+static bool is_own(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
-  if (type == &PyList_Type || type == &PyTuple_Type || type == &PyFloat_Type ||
-      type == &PyLong_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
-      ext_is_tensor(object))
-    return false;
-  return PyObject_HasAttrString(object, "__array_interface__");
+  return type == &PyList_Type || type == &PyTuple_Type || type == &PyFloat_Type ||
+         type == &PyLong_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
+         ext_is_tensor(object);
+}
+bool ext_is_array(PyObject *object) {
+  return !is_own(object) && PyObject_HasAttrString(object, "__array_interface__");
+}
+bool ext_is_foreign(PyObject *object) {
+  return !is_own(object) && (PyObject_HasAttrString(object, "__array_interface__") ||
+                             PyObject_HasAttrString(object, "__dlpack__") ||
+                             PyObject_HasAttrString(object, "__cuda_array_interface__"));
 }
 
 static int unsupported(PyObject *object) {
@@ -117,22 +124,86 @@ int ext_array_read(PyObject *object, ext_array *out) {
 }
 
 // Keeps both the object and its description alive: NumPy scalars create memory per description.
-static px_tensor *tensor_over(PyObject *object, PyObject *interface, const ext_array *array) {
+static px_tensor *tensor_over(PyObject *object, PyObject *interface, const ext_array *array,
+                              px_device device) {
   px_tensor *made = NULL;
   PyObject *owners = PyTuple_Pack(2, object, interface);
   if (!owners) return NULL;
   if (px_tensor_wrap(&made, array->data, array->bytes, array->ndim, array->sizes, array->strides,
-                     array->dtype, px_cpu(), ext_release, owners) == PX_OK)
+                     array->dtype, device, ext_release, owners) == PX_OK)
     return made;
   Py_DECREF(owners);
   return ext_raise();
 }
 
-px_tensor *ext_tensor_from_array(PyObject *object) {
+static int warn_of_readonly(const ext_array *array) {
+  static bool warned;
+  if (!array->readonly || warned) return 0;
+  warned = true;
+  return PyErr_WarnEx(
+      PyExc_UserWarning,
+      "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. "
+      "This means writing to this tensor will result in undefined behavior. You may want to copy "
+      "the array to protect its data or make it writable before converting it to a tensor. This "
+      "type of warning will be suppressed for the rest of this program.",
+      1);
+}
+static px_tensor *from_array(PyObject *object, bool warn) {
   ext_array array;
   EXT_OWNED *interface = interface_from(object);
   if (!interface || read_interface(object, interface, &array) < 0) return NULL;
-  return tensor_over(object, interface, &array);
+  if (warn && warn_of_readonly(&array) < 0) return NULL;
+  return tensor_over(object, interface, &array, px_cpu());
+}
+px_tensor *ext_tensor_from_array(PyObject *object) { return from_array(object, false); }
+
+// ---- arrays of devices
+static int check_cuda_interface(PyObject *interface) {
+  if (!PyDict_Check(interface))
+    EXT_FAIL_INT(PyExc_TypeError, "`__cuda_array_interface__` must be a dict");
+  EXT_OWNED *shape = interface_entry(interface, "shape");
+  EXT_OWNED *typestr = interface_entry(interface, "typestr");
+  EXT_OWNED *data = interface_entry(interface, "data");
+  if (!shape) EXT_FAIL_INT(PyExc_TypeError, "attribute `shape` must exist");
+  if (!typestr) EXT_FAIL_INT(PyExc_TypeError, "attribute `typestr` must exist");
+  if (!data) EXT_FAIL_INT(PyExc_TypeError, "attribute `data` must exist");
+  if (!PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2)
+    EXT_FAIL_INT(PyExc_TypeError, "`data` must be a 2-tuple of (int, bool)");
+  return 0;
+}
+// Makes later work of the current stream wait for the exporter's stream.
+static int wait_for_exporter(PyObject *interface, px_device device) {
+  EXT_OWNED *stream = interface_entry(interface, "stream");
+  px_stream *current;
+  if (ext_is_none(stream)) return 0;
+  void *native = PyLong_AsVoidPtr(stream);
+  if (!native && PyErr_Occurred()) return -1;
+  if (!native) EXT_FAIL_INT(PyExc_ValueError, "unsupported stream on CUDA: 0.");
+  EXT_TRY_INT(px_stream_current(&current, device));
+  return ext_zero(EXT_NOGIL(px_stream_take_over(current, native)));
+}
+// The interface does not name the device: it is the current one.
+static px_tensor *from_cuda_array(PyObject *object) {
+  ext_array array;
+  int index;
+  EXT_OWNED *interface = PyObject_GetAttrString(object, "__cuda_array_interface__");
+  if (!interface || check_cuda_interface(interface) < 0 ||
+      read_interface(object, interface, &array) < 0)
+    return NULL;
+  if (array.readonly)
+    EXT_FAIL(PyExc_TypeError, "the read only flag is not supported, should always be False");
+  EXT_TRY(px_device_current(&index));
+  if (wait_for_exporter(interface, px_cuda(index)) < 0) return NULL;
+  return tensor_over(object, interface, &array, px_cuda(index));
+}
+
+// DLPack names the device and takes a stream, so it precedes the interface of device arrays.
+px_tensor *ext_tensor_sharing(PyObject *object, bool warn) {
+  if (ext_is_tensor(object)) return px_retain(ext_tensor(object));
+  if (ext_is_array(object)) return from_array(object, warn && !ext_is_number(object));
+  if (!PyObject_HasAttrString(object, "__dlpack__")) return from_cuda_array(object);
+  EXT_OWNED *made = ext_call_from("phlox.utils.dlpack", "from_dlpack", "(O)", object);
+  return made ? px_retain(ext_tensor(made)) : NULL;
 }
 
 EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
@@ -141,22 +212,7 @@ EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
   EXT_ARGS(PyObject *, ndarray);
   if (!ext_is_array(ndarray) || ext_is_number(ndarray))
     EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(ndarray));
-  ext_array read;
-  static bool warned;
-  EXT_OWNED *interface = interface_from(ndarray);
-  if (!interface || read_interface(ndarray, interface, &read) < 0) return NULL;
-  if (read.readonly && !warned) {
-    warned = true;
-    if (PyErr_WarnEx(PyExc_UserWarning,
-                     "The given NumPy array is not writable, and PyTorch does not support "
-                     "non-writable tensors. This means writing to this tensor will result in "
-                     "undefined behavior. You may want to copy the array to protect its data or "
-                     "make it writable before converting it to a tensor. This type of warning will "
-                     "be suppressed for the rest of this program.",
-                     1) < 0)
-      return NULL;
-  }
-  px_tensor *made = tensor_over(ndarray, interface, &read);
+  px_tensor *made = from_array(ndarray, true);
   return made ? ext_wrap(made) : NULL;
 }
 

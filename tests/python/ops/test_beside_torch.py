@@ -147,11 +147,11 @@ class Sharing(unittest.TestCase):
     def test_dlpack_arguments(self):
         a = phlox.ones(2, device="cuda")
         self.assertEqual(a.__dlpack_device__(), (2, 0))
-        self.assertRaisesRegex(BufferError, "unsupported stream", a.__dlpack__, stream=0)
+        self.assertRaisesRegex(AssertionError, "unsupported stream", a.__dlpack__, stream=0)
         self.assertRaises(TypeError, a.__dlpack__, stream="1")
         for stream in (None, -1, 1, 2, torch.cuda.Stream().cuda_stream, phlox.cuda.Stream().cuda_stream):
             a.__dlpack__(stream=stream)
-        self.assertRaises(BufferError, a.__dlpack__, dl_device=(1, 0))
+        self.assertEqual(torch.from_dlpack(a.__dlpack__(dl_device=(1, 0))).device.type, "cpu")
         self.assertNotEqual(torch.from_dlpack(a.__dlpack__(copy=True)).data_ptr(), a.data_ptr())
         self.assertRaises(BufferError, phlox.ones(1, device="cuda", requires_grad=True).__dlpack__)
 
