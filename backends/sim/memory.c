@@ -67,6 +67,13 @@ void *px__sim_peek(int device, void *memory) {
   return found;
 }
 
+int px__sim_memory_device(const void *memory) {
+  px__sim_lock();
+  int device = px__sim_owner((uintptr_t)memory);
+  px__sim_unlock();
+  return device;
+}
+
 // ---- device memory
 
 // Fills memory with a pattern chosen by the seed: NaN, a huge number, or a plausible wrong one.

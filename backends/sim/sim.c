@@ -243,6 +243,7 @@ static const px_backend table = {
     .pages_unmap = px__sim_pages_unmap,
     .shares_pages = true,
     .clock = virtual_clock,
+    .memory_device = px__sim_memory_device,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

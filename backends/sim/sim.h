@@ -265,6 +265,7 @@ px_status px__sim_host_alloc(size_t bytes, void **out);
 void px__sim_host_release(void *memory);
 px_status px__sim_memory_info(int device, size_t *free, size_t *total);
 void *px__sim_peek(int device, void *memory);
+int px__sim_memory_device(const void *memory);
 
 // task.c. `task_new` returns a zeroed task with `extra` payload bytes. `finish` removes the
 // stream's head and wakes its waiters; lock held. `stream_free` frees a stream without tasks; lock

@@ -509,6 +509,8 @@ typedef struct px_backend {
   // a stream, after the work it has run so far; if both are NULL, of the host thread driving the
   // device. False if time is real. NULL: real time.
   bool (*clock)(int device, void *stream, void *event, int64_t *out);
+  // Returns the device holding memory of any library, or -1 if it is unknown. NULL: unknown.
+  int (*memory_device)(const void *memory);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -68,6 +68,9 @@ PX_CALL px_device_set(int index);
 // Completes a device: fills in the current index for a cuda device without index and checks that
 // the device exists; removes the index of other types. Errors as px_device_set.
 PX_CALL px_device_resolve(px_device *out, px_device device);
+// Sets *out to the index of the device holding `memory`, which may be another library's, or to -1
+// if it is unknown. Initialises first. Errors as px_device_init.
+PX_CALL px_device_of_memory(int *out, const void *memory);
 // The device of factories without a device argument: the calling thread's preference, else the
 // process's default (px_device_home).
 PX_API px_device px_device_default(void);

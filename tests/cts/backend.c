@@ -392,6 +392,19 @@ PX_TEST(copies_and_fills_work_between_devices) {
   for (int i = 208; i < 308; i++) CHECK_EQ(result[i], 0x5a);
 }
 
+PX_TEST(memory_names_its_device) {
+  begin("2");
+  char host = 0;
+  if (!b->memory_device) return;
+  for (int device = 0; device < 2; device++) {
+    const char *at = (char *)memory(device, 4096);
+    CHECK_EQ(b->memory_device(at), device);
+    CHECK_EQ(b->memory_device(at + 4095), device);
+  }
+  CHECK_EQ(b->memory_device(&host), -1);
+  CHECK_EQ(b->memory_device(NULL), -1);
+}
+
 // ---- lifetimes
 
 PX_TEST(c7_release_waits_for_pending_uses) {

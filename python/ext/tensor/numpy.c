@@ -182,7 +182,7 @@ static int wait_for_exporter(PyObject *interface, px_device device) {
   EXT_TRY_INT(px_stream_current(&current, device));
   return ext_zero(EXT_NOGIL(px_stream_take_over(current, native)));
 }
-// The interface does not name the device: it is the current one.
+// The interface does not name the device. Memory of an unknown one is the current device's.
 static px_tensor *from_cuda_array(PyObject *object) {
   ext_array array;
   int index;
@@ -192,7 +192,8 @@ static px_tensor *from_cuda_array(PyObject *object) {
     return NULL;
   if (array.readonly)
     EXT_FAIL(PyExc_TypeError, "the read only flag is not supported, should always be False");
-  EXT_TRY(px_device_current(&index));
+  EXT_TRY(px_device_of_memory(&index, array.data));
+  if (index < 0) EXT_TRY(px_device_current(&index));
   if (wait_for_exporter(interface, px_cuda(index)) < 0) return NULL;
   return tensor_over(object, interface, &array, px_cuda(index));
 }

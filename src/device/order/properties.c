@@ -33,6 +33,16 @@ px_status px_device_memory(size_t *free, size_t *total, int index) {
   return px__rt.backend->memory_info(d->physical, free, total);
 }
 
+px_status px_device_of_memory(int *out, const void *memory) {
+  PX_GIVEN(out);
+  PX_TRY(px_device_init());
+  const px_backend *b = px__rt.backend;
+  int physical = PX__BACKEND_HAS(b, memory_device) ? b->memory_device(memory) : -1;
+  *out = px__rt.count - 1;
+  while (*out >= 0 && (physical < 0 || (int)px__rt.devices[*out]->physical != physical)) --*out;
+  return PX_OK;
+}
+
 px_status px_device_metric(int64_t *out, int index, px_metric figure) {
 #define XX(name, python, doc) #python,
   static const char *const names[] = {PX_METRIC_MAP(XX)};

@@ -381,6 +381,14 @@ class Devices(unittest.TestCase):
         self.assertEqual(torch.as_tensor(DeviceArray(torch.ones(0, 3, device="cuda"))).shape, (0, 3))
         self.assertEqual(torch.as_tensor(Producer(x)).device, x.device)
 
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_device_of_an_array_is_that_of_its_memory(self):
+        for device in ("cuda:1", "cuda:0"):
+            x = torch.arange(3.0, device=device)
+            for current in (0, 1):
+                with torch.cuda.device(current): made = torch.as_tensor(DeviceArray(x[1:]))
+                self.assertEqual((str(made.device), made.tolist()), (device, [1, 2]))
+
     def test_exporters_stream_is_waited_for(self):
         x, side = torch.zeros(1 << 16, device="cuda"), torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

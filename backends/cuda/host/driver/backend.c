@@ -240,6 +240,7 @@ static const px_backend table = {
     .range_new = px__cuda_range_new,
     .pages_map = px__cuda_pages_map,
     .pages_unmap = px__cuda_pages_unmap,
+    .memory_device = px__cuda_memory_device,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -89,6 +89,19 @@ px_status px__cuda_fill(void *stream, void *memory, int value, size_t bytes) {
   return PX_OK;
 }
 
+// Host memory has no device, also if devices can read it.
+int px__cuda_memory_device(const void *memory) {
+  CUdeviceptr at = address(memory);
+  unsigned kind = 0;
+  int device = -1;
+  if (px__cu.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) != CUDA_SUCCESS ||
+      kind != CU_MEMORYTYPE_DEVICE ||
+      px__cu.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) !=
+          CUDA_SUCCESS)
+    return -1;
+  return device;
+}
+
 // ---- between processes
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(px_ipc_handle), "handles are passed on unchanged");
 
