@@ -97,7 +97,7 @@ $(O)/gen/kernels_cuda_rows.c $(O)/gen/kernels_cuda_optim_rows.c: $(GEN) ;
 
 # ---- the library
 # Not performance-critical, compiled for size: I/O, collectives, set-up, and ops that call other ops for each batch.
-COLD     := src/comm src/data src/parallel src/nn/layers src/autograd/rules $(addprefix src/ops/,vmap linalg statistics signal resize recurrent volume jit) \
+COLD     := src/comm src/data src/parallel src/script src/nn/layers src/autograd/rules $(addprefix src/ops/,vmap linalg statistics signal resize recurrent volume jit) \
   $(addprefix python/ext/,declare autograd cuda dist io)
 SMALL    := $(call built,$(foreach d,$(COLD),$(wildcard $(d)/*.c))) $(patsubst %.c,%.o,$(filter-out %_table.c %_kinds.c,$(GENSRC)))
 $(SMALL): CFLAGS := $(subst -O2,-Os,$(CFLAGS))

@@ -17,6 +17,7 @@
 #include "phlox/flops.h"
 #include "phlox/graph.h"
 #include "phlox/io.h"
+#include "phlox/script.h"
 #include "phlox/jit.h"
 #include "phlox/launch.h"
 #include "phlox/layers.h"

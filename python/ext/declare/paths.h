@@ -216,12 +216,13 @@ static const struct {
     {"_dynamo.utils", "no: is_compile_supported"},
     {"_dynamo.eval_frame", "_dynamo: OptimizedModule"},
     {"jit",
-     "_jit: script trace trace_module freeze optimize_for_inference annotate Attribute "
-     "ScriptModule Final; same: export unused ignore script_method script_if_tracing interface "
+     "_jit: script trace trace_module freeze optimize_for_inference annotate Attribute load "
+     "RecursiveScriptModule ScriptModule Final; same: export unused ignore script_method "
+     "script_if_tracing interface "
      "_overload _overload_method _script_if_tracing; no: is_scripting is_tracing "
-     "onednn_fusion_enabled; futures: Future; !: CompilationUnit Error RecursiveScriptModule "
+     "onednn_fusion_enabled; futures: Future; !: CompilationUnit Error "
      "ScriptFunction ScriptWarning TopLevelTracedModule TracedModule TracerWarning "
-     "enable_onednn_fusion export_opnames fork fuser isinstance load optimized_execution save "
+     "enable_onednn_fusion export_opnames fork fuser isinstance optimized_execution save "
      "set_fusion_strategy strict_fusion wait"},
     {"_jit_internal",
      "jit: annotate export ignore is_scripting unused Final _overload _overload_method"},

@@ -181,8 +181,7 @@ static int reset_overridden(PyObject *self) {
   return none ? 0 : -1;
 }
 
-// Creates objects for children created by the core.
-static int wrap_children(PyObject *self) {
+int ext_module_wrap_children(PyObject *self) {
   px_module_entry entry;
   for (int i = 0; px_module_entry_next(ext_module(self), PX_ENTRY_MODULE, &i, &entry);) {
     EXT_OWNED *child = ext_module_wrap(entry.module);
@@ -230,7 +229,7 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   if (!done) return -1;
   EXT_TRY_INT(status);
   adopt(self, module);
-  if (wrap_children(self) < 0) return -1;
+  if (ext_module_wrap_children(self) < 0) return -1;
   if (function >= 0 && set_callable(self, kind, function, given[function]) < 0) return -1;
   return reset_overridden(self);
 }
@@ -445,7 +444,7 @@ PyObject *ext_module_wrap(px_module *module) {
   if (known) return Py_NewRef(known);
   PyObject *self =
       ext_module_from_core(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
-  if (self && wrap_children(self) < 0) Py_CLEAR(self);
+  if (self && ext_module_wrap_children(self) < 0) Py_CLEAR(self);
   return self;
 }
 

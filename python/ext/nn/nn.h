@@ -139,6 +139,8 @@ PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots);
 const char *ext_module_family(const char *name);
 // The module's existing Python object, or a new one of its kind's type.
 PyObject *ext_module_wrap(px_module *module);
+// Creates objects for children created by the core.
+int ext_module_wrap_children(PyObject *self);
 // A new object of the type over an existing px_module, whose reference it takes. `child` wraps the
 // children.
 PyObject *ext_module_from_core(PyTypeObject *type, px_module *module_take);
