@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "phlox/autocast.h"
 #include "phlox/autograd.h"
 #include "script/script_impl.h"
 
@@ -95,6 +96,10 @@ px_status px__call_general(px__var *out, px_script *script, const char *name, co
   }
   if (is(name, "RaiseException") && count) return raise(given, count);
   if (is(name, "is_grad_enabled") && !count) return *out = px__of_bool(px_grad_enabled()), PX_OK;
+  if (is(name, "is_autocast_enabled") || is(name, "is_autocast_cpu_enabled"))
+    return *out = px__of_bool(
+               px_autocast_get().enabled[is(name, "is_autocast_enabled") ? PX_CUDA : PX_CPU]),
+           PX_OK;
   if (is(name, "is_scripting") && !count) return *out = px__of_bool(true), PX_OK;
   if (is(name, "is_tracing") && !count) return *out = px__of_bool(false), PX_OK;
   if (is(name, "__is__") && count == 2)

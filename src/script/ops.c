@@ -192,7 +192,7 @@ static px_status run(px__var *out, px_script *script, const px_op *op, px_call_m
 
 typedef struct order {
   const char *name, *op;
-  const char *take;  // a letter for each argument of the op: 'a' is the first; '0' and '1' a bool
+  const char *take;  // a letter for each argument of the op: 'a' is the first
 } order;
 static const order orders[] = {
     {"batch_norm", "batch_norm", "adebcfgh"},
@@ -202,6 +202,10 @@ static const order orders[] = {
     {"embedding", "embedding", "bac"},
     {"_convolution", "convolution", "abcdefghi"},
     {"expand", "expand", "ab"},
+    {"im2col", "unfold_images", "abcde"},
+    {"cross_entropy_loss", "cross_entropy", "abcedf"},
+    {"nll_loss", "nll_loss", "abced"},
+    {"nll_loss_nd", "nll_loss", "abced"},
 };
 static const struct {
   const char *name, *mode;
@@ -209,16 +213,54 @@ static const struct {
             {"reflection_pad2d", "reflect"},    {"reflection_pad3d", "reflect"},
             {"replication_pad1d", "replicate"}, {"replication_pad2d", "replicate"},
             {"replication_pad3d", "replicate"}};
-static const char *const renamed[][2] = {{"__and__", "bitwise_and"},
-                                         {"__or__", "bitwise_or"},
-                                         {"__xor__", "bitwise_xor"},
-                                         {"__lshift__", "bitwise_left_shift"},
-                                         {"__rshift__", "bitwise_right_shift"},
-                                         {"floordiv", "floor_divide"},
-                                         {"__not__", "logical_not"},
-                                         {"view_as_real", "view_as_real"},
-                                         {"_softmax", "softmax"},
-                                         {"_log_softmax", "log_softmax"}};
+static const char *const renamed[][2] = {
+    {"__and__", "bitwise_and"},
+    {"__or__", "bitwise_or"},
+    {"__xor__", "bitwise_xor"},
+    {"__lshift__", "bitwise_left_shift"},
+    {"__rshift__", "bitwise_right_shift"},
+    {"floordiv", "floor_divide"},
+    {"__not__", "logical_not"},
+    {"adaptive_max_pool1d", "adaptive_max_pool1d_with_indices"},
+    {"adaptive_max_pool2d", "adaptive_max_pool2d_with_indices"},
+    {"adaptive_max_pool3d", "adaptive_max_pool3d_with_indices"},
+    {"_softmax", "softmax"},
+    {"_log_softmax", "log_softmax"}};
+
+static const struct {
+  const char *name, *mode;
+} resizes[] = {{"upsample_nearest1d", "nearest"},
+               {"upsample_nearest2d", "nearest"},
+               {"upsample_nearest3d", "nearest"},
+               {"upsample_linear1d", "linear"},
+               {"upsample_bilinear2d", "bilinear"},
+               {"upsample_trilinear3d", "trilinear"},
+               {"upsample_bicubic2d", "bicubic"},
+               {"_upsample_nearest_exact1d", "nearest-exact"},
+               {"_upsample_nearest_exact2d", "nearest-exact"},
+               {"_upsample_nearest_exact3d", "nearest-exact"}};
+
+// upsample_MODE(input, size, [align_corners,] scales) becomes resize_images.
+static px_status rewrite_resize(const char **name, px__named_var *given, int *count,
+                                px_script *script, px__var *made) {
+  static const char *const scales[] = {"scale_width", "scale_height", "scale_depth"};
+  size_t row = 0, rows = sizeof resizes / sizeof *resizes;
+  while (row < rows && strcmp(*name, resizes[row].name)) row++;
+  if (row == rows || *count < 2 || given[1].name) return PX_OK;
+  bool aligned = *count > 2 && given[2].value.sort == PX__BOOL;
+  px__var align = aligned ? given[2].value : px__of_bool(false);
+  px__var factors = *count > 2 + aligned ? given[2 + aligned].value : px__none();
+  bool list = factors.sort == PX__LIST && factors.v.box->count <= 3;
+  if (*count > 3 + aligned || (!list && factors.sort != PX__NONE)) return PX_OK;
+  PX_TRY(px__text_new(made, script, resizes[row].mode, strlen(resizes[row].mode)));
+  given[2] = (px__named_var){"mode", *made};
+  given[3] = (px__named_var){"align_corners", align};
+  *count = 4;
+  for (int64_t i = list ? factors.v.box->count - 1 : -1, k = 0; i >= 0; i--, k++)
+    given[(*count)++] = (px__named_var){scales[k], factors.v.box->items[i]};
+  *name = "resize_images";
+  return PX_OK;
+}
 
 // Rewrites a call in place. `made` keeps a new text.
 static px_status rewrite(const char **name, px__named_var *given, int *count, px_script *script,
@@ -229,10 +271,13 @@ static px_status rewrite(const char **name, px__named_var *given, int *count, px
   for (int i = 0; i < *count && i < ARGS; i++) old[i] = given[i];
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
     int n = (int)strlen(orders[i].take);
-    if (strcmp(*name, orders[i].name) || *count <= 2) continue;
+    if (strcmp(*name, orders[i].name) || *count < 2) continue;
+    const px_op *op = px_op_find(orders[i].op);
     int used = 0;
-    for (int k = 0; k < n && used < ARGS; k++)
-      if (orders[i].take[k] - 'a' < *count) given[used++] = old[orders[i].take[k] - 'a'];
+    for (int k = 0; op && k < n && used < ARGS; k++) {  // by name: earlier ones may be missing
+      int from = orders[i].take[k] - 'a';
+      if (from < *count) given[used++] = (px__named_var){op->params[k].name, old[from].value};
+    }
     *count = used;
     *name = orders[i].op;
     if (!strcmp(*name, "embedding") && used == 3 && given[2].value.v.i == -1)
@@ -279,7 +324,9 @@ static bool has_name(const px_op *op, const char *name) {
   if (!strcmp(op->name, name) || !strcmp(op->python_name, name)) return true;
   size_t length = strlen(name);
   for (const char *at = op->aliases; at && (at = strstr(at, name)); at += length) {
-    bool begins = at == op->aliases || at[-1] == ' ' || at[-1] == '.';
+    bool begins = at == op->aliases || at[-1] == ' ' ||
+                  (at - op->aliases >= 3 && !strncmp(at - 3, "nn.", 3)) ||
+                  (at - op->aliases >= 6 && !strncmp(at - 6, "torch.", 6));
     if (begins && (!at[length] || at[length] == ' ')) return true;
   }
   return false;
@@ -346,6 +393,7 @@ px_status px__call_op(px__var *out, px_script *script, px__node *site, const cha
   if (known) return PX_OK;
   memcpy(changed, given, (size_t)count * sizeof *given);
   PX_TRY(rewrite(&op, changed, &count, script, &made));
+  PX_TRY(rewrite_resize(&op, changed, &count, script, &made));
   PX_TRY(call_library(out, script, site, op, changed, count, &known));
   return known ? PX_OK : refuse(name, given, count);
 }

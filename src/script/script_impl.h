@@ -207,8 +207,11 @@ struct px_script {
   px_device device;
   char *path;
   int depth;
+  // px__constant: the interpreter is above classes.
+  px_status (*constant)(px__var *out, px_script *script, px__node *node);
   bool frees;  // `dying` is being freed
 };
+void px__arena_free(px_script *script);
 PX__STATUS px__arena_alloc(void **out, px_script *script, size_t bytes);
 PX__STATUS px__arena_text(const char **out, px_script *script, const char *text, size_t length);
 

@@ -35,7 +35,7 @@ static px_status add_float(px__string *b, double number) {
   }
   double size = number < 0 ? -number : number;
   if (size >= 1e-4 && size < 1e16 && strchr(text, 'e')) snprintf(text, sizeof text, "%.0f", number);
-  if (!strpbrk(text, ".e")) strcat(text, ".0");
+  if (!strpbrk(text, ".e")) memcpy(text + strlen(text), ".0", 3);
   return add(b, text);
 }
 

@@ -63,7 +63,7 @@ static void add_record(const char *name, const void *data, size_t size) {
   length += name_length + size;
   at += put(at, 0x02014b50, 4), at += put(at, 0, 2);
   at += put_header(at, name_length, size);
-  at += put(at, 0, 10), at += put(at, offset, 4);  // comment, disk, attributes
+  at += put(at, 0, 8), at += put(at, 0, 2), at += put(at, offset, 4);  // comment, disk, attributes
   memcpy(at, name, name_length);
   directory_length = (size_t)(at - directory) + name_length;
   records++;
@@ -204,8 +204,9 @@ FUZZ(code_of_random_words) {
       "class M(Module):\n  n : int\n  training : bool\n  w : Tensor\n"
       "  def forward(self, x, k: int=1):\n    y = [x]\n    ";
   for (int64_t n = fuzz_below(30); n > 0; n--)
-    strcat(text, words[fuzz_below(sizeof words / sizeof *words)]);
-  strcat(text, "\n");
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s",
+             words[fuzz_below(sizeof words / sizeof *words)]);
+  snprintf(text + strlen(text), sizeof text - strlen(text), "\n");
   make_archive(text, strlen(text), pickle, sizeof pickle - 1);
   (void)load_and_run();
 }

@@ -187,12 +187,30 @@ class T(nn.Module):
     def forward(self, x):
         x = F.relu(self.b(self.c(x)))
         return self.l(x.reshape(x.shape[0], -1)), F.avg_pool2d(x, 2)
+class Orders(nn.Module):
+    """Ops with other arguments in the dispatcher than in torch.nn.functional."""
+    def forward(self, x):
+        y = x[:, 0]
+        labels = torch.tensor([0, 2])
+        rows = x.reshape(2, 3, -1)[:, :, 0]
+        return (F.interpolate(x, scale_factor=2.0), F.interpolate(x, size=(5, 6), mode="bilinear"),
+                F.interpolate(x, size=(3, 3), mode="bicubic", align_corners=True), F.interpolate(y, size=7, mode="linear"),
+                F.cross_entropy(rows, labels), F.nll_loss(rows, labels, reduction="sum"), F.unfold(x, 2),
+                F.adaptive_max_pool2d(x, 2, return_indices=True)[1], F.max_pool2d(x, 2), F.pad(x, (1, 1, 0, 1), mode="reflect"),
+                F.pad(y, (1, 0), value=2.0), x.var(1, unbiased=False), x.std((2, 3)), x.median(1)[0], F.group_norm(x, 3),
+                F.instance_norm(x), F.embedding(labels, y[0]), x.expand(2, 3, 4, 4), 1 - x, x // 0.5, (x > 0) & (x < 1))
+
+
 def make(folder):
     torch.manual_seed(0)
     m = torch.jit.script(M().eval()); r = torch.jit.script(RNN().eval())
     t = torch.jit.trace(T().eval(), torch.randn(1, 1, 5, 5))
-    for n, k in zip(("scripted", "recurrent", "traced"), (m, r, t)): torch.jit.save(k, f"{folder}/{n}.pt")
-    return m, r, t
+    o = torch.jit.trace(Orders(), torch.linspace(-1, 1, 96).view(2, 3, 4, 4))
+    for name, model in zip(NAMES, (m, r, t, o)):
+        torch.jit.save(model, f"{folder}/{name}.pt")
+
+
+NAMES = ("scripted", "recurrent", "traced", "orders")
 
 # Calls recorded with their results: archive, method, arguments.
 x = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.5]])
@@ -216,13 +234,21 @@ CALLS = [
     ("scripted", "instances", [1]), ("scripted", "instances", ["s"]), ("scripted", "instances", [[1]]),
     ("recurrent", "forward", [torch.linspace(-1, 1, 12).view(2, 3, 2)]),
     ("traced", "forward", [torch.linspace(-1, 1, 50).view(2, 1, 5, 5)]),
+    ("orders", "forward", [torch.linspace(0, 40, 96).view(2, 3, 4, 4).sin() * 2]),
 ]
+
+
+def short(numbers):
+    """Nested lists of float32 numbers, with 8 digits."""
+    if isinstance(numbers, list):
+        return [short(number) for number in numbers]
+    return float(f"{numbers:.8g}") if isinstance(numbers, float) else numbers
 
 
 def plain(value):
     """A value as JSON."""
     if isinstance(value, torch.Tensor):
-        return {"tensor": value.detach().tolist(), "dtype": str(value.dtype)[6:], "size": list(value.shape)}
+        return {"tensor": short(value.detach().tolist()), "dtype": str(value.dtype)[6:], "size": list(value.shape)}
     if isinstance(value, dict):
         return {"dict": [[key, plain(item)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):
@@ -242,13 +268,13 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     folder = os.path.dirname(os.path.abspath(__file__))
     make(folder)
-    for name in ("scripted", "recurrent", "traced"):  # the debug records make up half of an archive
+    for name in NAMES:  # the debug records make up half of an archive
         path = f"{folder}/{name}.pt"
         with zipfile.ZipFile(path) as old:
             kept = [(i, old.read(i)) for i in old.infolist() if not i.filename.endswith(".debug_pkl")]
         with zipfile.ZipFile(path, "w") as new:
             for info, data in kept:
                 new.writestr(info.filename, data, info.compress_type)
-    models = {n: torch.jit.load(f"{folder}/{n}.pt") for n in ("scripted", "recurrent", "traced")}
+    models = {n: torch.jit.load(f"{folder}/{n}.pt") for n in NAMES}
     rows = [[a, m, plain(args), call(models[a], m, args)] for a, m, args in CALLS]
     json.dump({"version": torch.__version__, "calls": rows}, open(f"{folder}/expected.json", "w"), separators=(",", ":"))
