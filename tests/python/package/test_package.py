@@ -226,7 +226,7 @@ class Aliases(unittest.TestCase):
 class Placeholders(unittest.TestCase):
     def test_calls_raise(self):
         for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "shrink_group"),
-                           ("jit", "load"), ("export", "export"), ("distributed.checkpoint", "DefaultSavePlanner")):
+                           ("jit", "save"), ("export", "export"), ("distributed.checkpoint", "DefaultSavePlanner")):
             with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):
                 getattr(module_of(path), name)(nn.Linear(1, 1), "nccl")
 
