@@ -22,6 +22,8 @@ _dtype = phlox.dtype
 _device = phlox.device
 _layout = phlox.layout
 _memory_format = phlox.memory_format
+_Stream = phlox.Stream
+_Event = phlox.Event
 Number = Union[_bool, _int, _float]
 Device = Union[_device, str, _int]
 _Item = Union[None, _bool, _int, slice, EllipsisType, phlox.Tensor, list[Any], range]
@@ -35,7 +37,7 @@ HOMES = {"typing": "Any Callable Iterable Iterator Literal Mapping NamedTuple Op
                    "Tuple Type TypeVar Union overload",
          "typing_extensions": "Self", "collections": "OrderedDict",
          "phlox._typing": "Number Device Index _bool _float _complex _int _type _dtype _device _layout "
-                          "_memory_format",
+                          "_memory_format _Stream _Event",
          "phlox": "Tensor Generator Size", "phlox.nn": "Module Parameter",
          "phlox.cuda": "Event Stream",
          "phlox.utils.hooks": "RemovableHandle", "phlox.autograd.graph": "Node",
@@ -165,6 +167,7 @@ def class_text(name, cls):
         fields = "".join(f"    {field}: Tensor\n" for field in cls.__match_args__)
         return f"class {name}(NamedTuple):\n{fields}"
     base = with_aliases(BASES.get(name, "" if base == "Store" else base))
+    base = f"_{base}" if base == name and base in ("Event", "Stream") else base
     body = (docstring(cls.__doc__, "    ") if cls.__doc__ else "") + members(cls, name)
     body += in_python(cls)
     return f"class {name}{f'({base})' if base else ''}:\n{body or '    ...' + chr(10)}"

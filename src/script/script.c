@@ -102,37 +102,37 @@ px_status px_script_method(const char **out, px_script *self, const char *module
   return PX_OK;
 }
 
-px_status px_script_get(px_tree **out, px_script *self, const char *path) {
+px_status px_script_get(px_tree **out, px_script *self, const char *name) {
   PX_GIVEN(out);
   PX_GIVEN(self);
-  PX_GIVEN(path);
+  PX_GIVEN(name);
   ENTER(self);
-  const char *name;
+  const char *last;
   PX__SCOPED_VAR object = {0}, value = {0};
-  PX_TRY(object_of(&object, self, path, &name));
-  if (!strcmp(name, "original_name")) return px_tree_text(out, object.v.box->definition->own);
-  PX_TRY(px__object_get(&value, object, name));
+  PX_TRY(object_of(&object, self, name, &last));
+  if (!strcmp(last, "original_name")) return px_tree_text(out, object.v.box->definition->own);
+  PX_TRY(px__object_get(&value, object, last));
   return px__to_tree(out, value, 0);
 }
 
-px_status px_script_set(px_script *self, const char *path, const px_tree *value) {
+px_status px_script_set(px_script *self, const char *name, const px_tree *value) {
   PX_GIVEN(self);
-  PX_GIVEN(path);
+  PX_GIVEN(name);
   PX_GIVEN(value);
   ENTER(self);
-  const char *name;
+  const char *last;
   bool fits;
   PX__SCOPED_VAR object = {0}, made = {0};
-  PX_TRY(object_of(&object, self, path, &name));
+  PX_TRY(object_of(&object, self, name, &last));
   PX_TRY(px__from_tree(&made, self, value, 0));
   const px__definition *cls = object.v.box->definition;
-  int at = px__attribute_index(cls, name);
-  PX_CHECK(at >= 0, PX_ATTRIBUTE, "'%s' object has no attribute '%s'", cls->own, name);
-  PX_CHECK(cls->kinds[at] != 'f', PX_RUNTIME, "Can't set constant '%s' which has value", name);
+  int at = px__attribute_index(cls, last);
+  PX_CHECK(at >= 0, PX_ATTRIBUTE, "'%s' object has no attribute '%s'", cls->own, last);
+  PX_CHECK(cls->kinds[at] != 'f', PX_RUNTIME, "Can't set constant '%s' which has value", last);
   PX_TRY(px__is_instance(&fits, self, made, cls->types[at]));
-  PX_CHECK(fits, PX_RUNTIME, "the attribute '%s' cannot have a value of type '%s'", name,
+  PX_CHECK(fits, PX_RUNTIME, "the attribute '%s' cannot have a value of type '%s'", last,
            px__sort_name(made));
-  return px__object_set(object, name, made);
+  return px__object_set(object, last, made);
 }
 
 px_module *px_script_module(px_script *self) { return self->root.v.box->module; }

@@ -4,6 +4,7 @@
 
 #include "grad_functions.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/view.h"
@@ -23,8 +24,8 @@ px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value b
   if (is_row_major(base_size, base_stride)) {
     PX_TRY(px_contiguous(&whole, grad));
   } else {
-    PX_TRY(px_tensor_empty_strided(&whole, base_size.n, base_size.v.ints, base_stride.v.ints,
-                                   px_tensor_dtype(grad), px_tensor_device(grad)));
+    PX_TRY(px_new_empty_strided(&whole, grad, base_size.v.ints, base_size.n, base_stride.v.ints,
+                                base_stride.n, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
     PX_TRY(px_copy_(whole, grad, false));
   }
   int64_t offset = storage_offset - base_offset + px_tensor_offset(whole);

@@ -78,7 +78,9 @@ px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, 
   return PX_OK;
 }
 PX_RUN(kthvalue_out) {
-  PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)args->self->dtype, PX_INT64}));
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  PX_TRY(px__check_dtype(call->op, dtype, px__tensor_device(args->self)));
+  PX_TRY(px__call_check_outs(call, (px_dtype[]){dtype, PX_INT64}));
   return px__resize_reduced(call, args->self, args->dim, args->keepdim);
 }
 

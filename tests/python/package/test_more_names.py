@@ -94,9 +94,11 @@ class Multithreading(unittest.TestCase):
         inputs, streams = [torch.ones(2, device=f"cuda:{i}", requires_grad=True) for i in range(2)], [torch.cuda.Stream(i) for i in range(2)]
         total = 0
         for x, stream in zip(inputs, streams):
+            stream.wait_stream(torch.cuda.default_stream(x.device))
             with torch.cuda.stream(stream):
                 y = x * 2
                 y.register_hook(lambda grad: names.add(threading.get_ident()))
+            torch.cuda.default_stream(x.device).wait_stream(stream)
             total = total + y.sum().to("cuda:0")
         before = [torch.cuda.current_stream(i) for i in range(2)], torch.cuda.current_device()
         total.backward()

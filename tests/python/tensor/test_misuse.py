@@ -87,6 +87,7 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 
 # Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
 OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.values", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
+            "px_script_run.args", "px_script_run.named", "px_script_method.module", "px_device_of_memory.memory",
             "px_op_set_dispatch_hook.hook", "px_op_set_dispatch_hook.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
             "prefix", "total", "px_loader_new.options", "px_profile_trace.members", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
             "px_memory_configure.text", "px_memory_record.history", "px_memory_set_allocator.allocator", "px_memory_pool_new_over.allocator", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
@@ -152,6 +153,7 @@ def objects():
     new("px_stream", "px_stream_new", Device(1, 0), 0)
     new("px_saved", "px_saved_new", made["px_tensor"], False)
     new("px_memory_pool", "px_memory_pool_new", 0)
+    new("px_script", "px_script_load", os.path.join(HEADERS, "..", "..", "tests", "script", "traced.pt").encode(), NONE)
     new("px_store", "px_store_memory")
     lib.px_store_set_timeout(made["px_store"], c.c_int64(20))
     lib.px_store_set(made["px_store"], b"weight", b"1", c.c_size_t(1))
