@@ -93,11 +93,12 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self,
 // Computed as the mean over an odd window, rescaled to a sum divided by `size`.
 px_status px__cross_map_lrn2d_forward(px_tensor **out, px_module *self,
                                       const px__cross_map_lrn2d_forward_args *args) {
-  int64_t size = px_value_int(px_module_attribute(self, "size")), odd = (size - 1) / 2 * 2 + 1;
+  int64_t size = px_value_int(px_module_attribute(self, "size"));
   int ndim = px_tensor_ndim(args->input);
   PX_CHECK(ndim == 4, PX_VALUE, "CrossMapLRN2d: Expected input to be 4D, got %dD instead.", ndim);
   PX_CHECK(size > 0, PX_RUNTIME, "CrossMapLRN2d: size must be positive, but is %lld",
            (long long)size);
+  int64_t odd = (size - 1) / 2 * 2 + 1;
   double alpha = px__float_of(self, "alpha") * (double)odd / (double)size;
   return px_local_response_norm(out, args->input, odd, alpha, px__float_of(self, "beta"),
                                 px__float_of(self, "k"));
