@@ -2,8 +2,6 @@
 // Functions of dicts.
 #include "script/script_impl.h"
 
-static bool is(const char *name, const char *other) { return !strcmp(name, other); }
-
 // keys (part 0), values (part 1) or items (part -1) as a list.
 static px_status parts(px__var *out, px_script *script, const px__box *dict, int part) {
   PX__SCOPED_VAR list = {0};
@@ -40,15 +38,16 @@ static px_status lookup(px__var *out, const char *name, px__box *dict, const px_
   px__var fallback = count > 2 ? given[2] : px__none();
   int64_t at = px__dict_find(dict, given[1]);
   *out = px__none();
-  if (is(name, "__contains__")) return *out = px__of_bool(at >= 0), PX_OK;
-  if (is(name, "_set_item") && count == 3) return px__dict_set(dict, given[1], given[2]);
-  if (is(name, "get")) return *out = px__var_keep(at >= 0 ? dict->items[at + 1] : fallback), PX_OK;
-  if (is(name, "setdefault")) {
+  if (px__is(name, "__contains__")) return *out = px__of_bool(at >= 0), PX_OK;
+  if (px__is(name, "_set_item") && count == 3) return px__dict_set(dict, given[1], given[2]);
+  if (px__is(name, "get"))
+    return *out = px__var_keep(at >= 0 ? dict->items[at + 1] : fallback), PX_OK;
+  if (px__is(name, "setdefault")) {
     *out = px__var_keep(at >= 0 ? dict->items[at + 1] : fallback);
     return at >= 0 ? PX_OK : px__dict_set(dict, given[1], fallback);
   }
-  bool removes = is(name, "Delete") || is(name, "__delitem__");
-  if (is(name, "pop") || removes) {
+  bool removes = px__is(name, "Delete") || px__is(name, "__delitem__");
+  if (px__is(name, "pop") || removes) {
     PX_CHECK(at >= 0 || count > 2, PX_KEY, "KeyError");
     if (!removes) *out = px__var_keep(at >= 0 ? dict->items[at + 1] : fallback);
     if (at >= 0) px__erase(dict, at, 2);
@@ -71,7 +70,7 @@ static px_status pop_item(px__var *out, px_script *script, px__box *dict) {
 
 px_status px__call_dicts(px__var *out, px_script *script, const char *name, const px__var *given,
                          int count, bool *known) {
-  if (is(name, "dict")) {
+  if (px__is(name, "dict")) {
     *known = true;
     PX_TRY(px__box_new(out, script, PX__DICT));
     return count ? update(out->v.box, given[0]) : PX_OK;
@@ -80,18 +79,19 @@ px_status px__call_dicts(px__var *out, px_script *script, const char *name, cons
   px__box *dict = given[0].v.box;
   *known = true;
   *out = px__none();
-  if (is(name, "len")) return *out = px__of_int(dict->count / 2), PX_OK;
-  if (is(name, "keys") || is(name, "list")) return parts(out, script, dict, 0);
-  if (is(name, "values")) return parts(out, script, dict, 1);
-  if (is(name, "items")) return parts(out, script, dict, -1);
-  if (is(name, "clear")) return px__erase(dict, 0, dict->count), PX_OK;
-  if (is(name, "popitem")) return pop_item(out, script, dict);
-  if (is(name, "copy")) {
+  if (px__is(name, "len")) return *out = px__of_int(dict->count / 2), PX_OK;
+  if (px__is(name, "keys") || px__is(name, "list")) return parts(out, script, dict, 0);
+  if (px__is(name, "values")) return parts(out, script, dict, 1);
+  if (px__is(name, "items")) return parts(out, script, dict, -1);
+  if (px__is(name, "clear")) return px__erase(dict, 0, dict->count), PX_OK;
+  if (px__is(name, "popitem")) return pop_item(out, script, dict);
+  if (px__is(name, "copy")) {
     PX_TRY(px__box_new(out, script, PX__DICT));
     return update(out->v.box, given[0]);
   }
-  if (is(name, "update") && count == 2) return update(dict, given[1]);
-  if (is(name, "__getitem__") && count == 2) return px__subscript(out, script, given[0], given[1]);
+  if (px__is(name, "update") && count == 2) return update(dict, given[1]);
+  if (px__is(name, "__getitem__") && count == 2)
+    return px__subscript(out, script, given[0], given[1]);
   *known = false;
   if (count < 2) return PX_OK;
   *known = true;

@@ -6,8 +6,6 @@
 #include "phlox/ops/view.h"
 #include "script/script_impl.h"
 
-static bool is(const char *name, const char *other) { return !strcmp(name, other); }
-
 static px_status index_of(int64_t *out, const char *of, px__var index, int64_t count) {
   PX_CHECK(index.sort == PX__INT, PX_TYPE, "%s indices must be integers, not %s", of,
            px__sort_name(index));
@@ -133,15 +131,15 @@ static void reverse(px__box *list) {
 // min, max, sum of a list of numbers.
 static px_status fold(px__var *out, const char *name, const px__box *list) {
   px__var made = px__of_int(0);
-  PX_CHECK(list->count || is(name, "sum"), PX_RUNTIME, "%s() arg is an empty sequence", name);
+  PX_CHECK(list->count || px__is(name, "sum"), PX_RUNTIME, "%s() arg is an empty sequence", name);
   for (int64_t i = 0; i < list->count; i++) {
     px__var item = list->items[i];
     PX_CHECK(px__is_number(item), PX_TYPE, "%s() expects a list of numbers", name);
-    if (is(name, "sum")) {
+    if (px__is(name, "sum")) {
       bool whole = made.sort == PX__INT && item.sort != PX__FLOAT;
       made = whole ? px__of_int((int64_t)((uint64_t)made.v.i + (uint64_t)item.v.i))
                    : px__of_float(px__to_float(made) + px__to_float(item));
-    } else if (!i || (is(name, "min") ? before(item, made) : before(made, item))) {
+    } else if (!i || (px__is(name, "min") ? before(item, made) : before(made, item))) {
       made = item;
     }
   }
@@ -187,25 +185,26 @@ static px_status change(px__var *out, const char *name, px__box *list, const px_
                         int count, bool *known) {
   int64_t times, at;
   *out = px__none();
-  if (is(name, "clear") && count == 1) return px__erase(list, 0, list->count), PX_OK;
-  if (is(name, "reverse") && count == 1) return reverse(list), PX_OK;
-  if (is(name, "sort")) return sort(list, count > 1 && given[1].sort == PX__BOOL && given[1].v.i);
-  if (is(name, "pop")) return pop(out, list, count > 1 ? given[1] : px__of_int(-1));
-  if (is(name, "append") && count == 2) return px__push(list, given[1]);
-  if (is(name, "_set_item") && count == 3) return set_item(list, given[1], given[2]);
-  if (is(name, "insert") && count == 3)
+  if (px__is(name, "clear") && count == 1) return px__erase(list, 0, list->count), PX_OK;
+  if (px__is(name, "reverse") && count == 1) return reverse(list), PX_OK;
+  if (px__is(name, "sort"))
+    return sort(list, count > 1 && given[1].sort == PX__BOOL && given[1].v.i);
+  if (px__is(name, "pop")) return pop(out, list, count > 1 ? given[1] : px__of_int(-1));
+  if (px__is(name, "append") && count == 2) return px__push(list, given[1]);
+  if (px__is(name, "_set_item") && count == 3) return set_item(list, given[1], given[2]);
+  if (px__is(name, "insert") && count == 3)
     return px__insert(list, clip(given[1], list->count, 0), given[2]);
-  if (is(name, "extend") && count == 2 && given[1].sort == PX__LIST) {
+  if (px__is(name, "extend") && count == 2 && given[1].sort == PX__LIST) {
     int64_t more = given[1].v.box->count;  // the list may be extended by itself
     for (int64_t i = 0; i < more; i++) PX_TRY(px__push(list, given[1].v.box->items[i]));
     return PX_OK;
   }
-  if (is(name, "remove") && count == 2) {
+  if (px__is(name, "remove") && count == 2) {
     at = position(list, given[1], &times);
     PX_CHECK(at >= 0, PX_RUNTIME, "list.remove(x): x not in list");
     return px__erase(list, at, 1), PX_OK;
   }
-  if ((is(name, "Delete") || is(name, "__delitem__")) && count == 2) {
+  if ((px__is(name, "Delete") || px__is(name, "__delitem__")) && count == 2) {
     PX_TRY(index_of(&at, "list", given[1], list->count));
     return px__erase(list, at, 1), PX_OK;
   }
@@ -218,28 +217,28 @@ static px_status query(px__var *out, px_script *script, const char *name, px__va
   px__box *list = of.v.box;
   px__sort sort_of = of.sort == PX__OBJECT ? PX__TUPLE : of.sort;
   int64_t times, at;
-  if (is(name, "len") && count == 1) return *out = px__of_int(list->count), PX_OK;
-  if (is(name, "slice")) return slice(out, script, of, given, count);
-  if ((is(name, "list") || is(name, "copy")) && count == 1)
-    return copy(out, script, is(name, "list") ? PX__LIST : sort_of, list, NULL);
-  if (is(name, "add") && count == 2 && given[1].sort == of.sort)
+  if (px__is(name, "len") && count == 1) return *out = px__of_int(list->count), PX_OK;
+  if (px__is(name, "slice")) return slice(out, script, of, given, count);
+  if ((px__is(name, "list") || px__is(name, "copy")) && count == 1)
+    return copy(out, script, px__is(name, "list") ? PX__LIST : sort_of, list, NULL);
+  if (px__is(name, "add") && count == 2 && given[1].sort == of.sort)
     return copy(out, script, sort_of, list, given[1].v.box);
-  if (is(name, "mul") && count == 2 && given[1].sort == PX__INT)
+  if (px__is(name, "mul") && count == 2 && given[1].sort == PX__INT)
     return repeat(out, script, list, given[1].v.i);
-  if (is(name, "sorted")) {
+  if (px__is(name, "sorted")) {
     PX_TRY(copy(out, script, PX__LIST, list, NULL));
     return sort(out->v.box, count > 1 && given[1].sort == PX__BOOL && given[1].v.i);
   }
-  if ((is(name, "min") || is(name, "max") || is(name, "sum")) && count == 1)
+  if ((px__is(name, "min") || px__is(name, "max") || px__is(name, "sum")) && count == 1)
     return fold(out, name, list);
-  if ((is(name, "any") || is(name, "all")) && count == 1)
-    return any_all(out, list, is(name, "all"));
-  if (is(name, "__getitem__") && count == 2) return px__subscript(out, script, of, given[1]);
-  if (is(name, "__contains__") && count == 2)
+  if ((px__is(name, "any") || px__is(name, "all")) && count == 1)
+    return any_all(out, list, px__is(name, "all"));
+  if (px__is(name, "__getitem__") && count == 2) return px__subscript(out, script, of, given[1]);
+  if (px__is(name, "__contains__") && count == 2)
     return *out = px__of_bool(position(list, given[1], &times) >= 0), PX_OK;
-  if (is(name, "count") && count == 2)
+  if (px__is(name, "count") && count == 2)
     return position(list, given[1], &times), *out = px__of_int(times), PX_OK;
-  if (is(name, "index") && count == 2) {
+  if (px__is(name, "index") && count == 2) {
     at = position(list, given[1], &times);
     PX_CHECK(at >= 0, PX_RUNTIME, "value is not in the list");
     return *out = px__of_int(at), PX_OK;
@@ -256,11 +255,11 @@ px_status px__call_lists(px__var *out, px_script *script, const char *name, cons
                          int count, bool *known) {
   if (!count) return PX_OK;
   *known = true;
-  if (given[0].sort == PX__TEXT && is(name, "slice"))
+  if (given[0].sort == PX__TEXT && px__is(name, "slice"))
     return slice(out, script, given[0], given, count);
-  if (given[0].sort == PX__TEXT && is(name, "__getitem__") && count == 2)
+  if (given[0].sort == PX__TEXT && px__is(name, "__getitem__") && count == 2)
     return px__subscript(out, script, given[0], given[1]);
-  if (given[0].sort == PX__TEXT && is(name, "list") && count == 1) {
+  if (given[0].sort == PX__TEXT && px__is(name, "list") && count == 1) {
     PX_TRY(px__box_new(out, script, PX__LIST));
     for (int64_t i = 0; i < given[0].v.box->count; i++) {
       PX__SCOPED_VAR part = {0};
@@ -273,7 +272,8 @@ px_status px__call_lists(px__var *out, px_script *script, const char *name, cons
       given[0].sort == PX__TUPLE || (given[0].sort == PX__OBJECT && !given[0].v.box->module);
   *known = given[0].sort == PX__LIST || tuple;
   if (!*known) return PX_OK;
-  bool reduces = is(name, "min") || is(name, "max") || is(name, "sum") || is(name, "index");
+  bool reduces =
+      px__is(name, "min") || px__is(name, "max") || px__is(name, "sum") || px__is(name, "index");
   if (reduces && has_tensors(given[0])) return *known = false, PX_OK;
   PX_TRY(query(out, script, name, given[0], given, count, known));
   if (*known || tuple) return PX_OK;

@@ -207,52 +207,55 @@ static const order orders[] = {
     {"nll_loss", "nll_loss", "abced"},
     {"nll_loss_nd", "nll_loss", "abced"},
 };
-static const struct {
-  const char *name, *mode;
-} pads[] = {{"constant_pad_nd", "constant"},    {"reflection_pad1d", "reflect"},
-            {"reflection_pad2d", "reflect"},    {"reflection_pad3d", "reflect"},
-            {"replication_pad1d", "replicate"}, {"replication_pad2d", "replicate"},
-            {"replication_pad3d", "replicate"}};
-static const char *const renamed[][2] = {
-    {"__and__", "bitwise_and"},
-    {"__or__", "bitwise_or"},
-    {"__xor__", "bitwise_xor"},
-    {"__lshift__", "bitwise_left_shift"},
-    {"__rshift__", "bitwise_right_shift"},
-    {"floordiv", "floor_divide"},
-    {"__not__", "logical_not"},
-    {"adaptive_max_pool1d", "adaptive_max_pool1d_with_indices"},
-    {"adaptive_max_pool2d", "adaptive_max_pool2d_with_indices"},
-    {"adaptive_max_pool3d", "adaptive_max_pool3d_with_indices"},
-    {"_softmax", "softmax"},
-    {"_log_softmax", "log_softmax"}};
+// Names of the dispatcher, and the op or the mode of each.
+typedef const char *const pair[2];
+static pair pads[] = {{"constant_pad_nd", "constant"},    {"reflection_pad1d", "reflect"},
+                      {"reflection_pad2d", "reflect"},    {"reflection_pad3d", "reflect"},
+                      {"replication_pad1d", "replicate"}, {"replication_pad2d", "replicate"},
+                      {"replication_pad3d", "replicate"}};
+static pair renamed[] = {{"__and__", "bitwise_and"},
+                         {"__or__", "bitwise_or"},
+                         {"__xor__", "bitwise_xor"},
+                         {"__lshift__", "bitwise_left_shift"},
+                         {"__rshift__", "bitwise_right_shift"},
+                         {"floordiv", "floor_divide"},
+                         {"__not__", "logical_not"},
+                         {"adaptive_max_pool1d", "adaptive_max_pool1d_with_indices"},
+                         {"adaptive_max_pool2d", "adaptive_max_pool2d_with_indices"},
+                         {"adaptive_max_pool3d", "adaptive_max_pool3d_with_indices"},
+                         {"_softmax", "softmax"},
+                         {"_log_softmax", "log_softmax"}};
 
-static const struct {
-  const char *name, *mode;
-} resizes[] = {{"upsample_nearest1d", "nearest"},
-               {"upsample_nearest2d", "nearest"},
-               {"upsample_nearest3d", "nearest"},
-               {"upsample_linear1d", "linear"},
-               {"upsample_bilinear2d", "bilinear"},
-               {"upsample_trilinear3d", "trilinear"},
-               {"upsample_bicubic2d", "bicubic"},
-               {"_upsample_nearest_exact1d", "nearest-exact"},
-               {"_upsample_nearest_exact2d", "nearest-exact"},
-               {"_upsample_nearest_exact3d", "nearest-exact"}};
+static pair resizes[] = {{"upsample_nearest1d", "nearest"},
+                         {"upsample_nearest2d", "nearest"},
+                         {"upsample_nearest3d", "nearest"},
+                         {"upsample_linear1d", "linear"},
+                         {"upsample_bilinear2d", "bilinear"},
+                         {"upsample_trilinear3d", "trilinear"},
+                         {"upsample_bicubic2d", "bicubic"},
+                         {"_upsample_nearest_exact1d", "nearest-exact"},
+                         {"_upsample_nearest_exact2d", "nearest-exact"},
+                         {"_upsample_nearest_exact3d", "nearest-exact"}};
+
+#define SECOND_OF(pairs, name) second_of(pairs, sizeof(pairs) / sizeof *(pairs), name)
+static const char *second_of(pair *pairs, size_t count, const char *name) {
+  for (size_t i = 0; i < count; i++)
+    if (!strcmp(pairs[i][0], name)) return pairs[i][1];
+  return NULL;
+}
 
 // upsample_MODE(input, size, [align_corners,] scales) becomes resize_images.
 static px_status rewrite_resize(const char **name, px__named_var *given, int *count,
                                 px_script *script, px__var *made) {
   static const char *const scales[] = {"scale_width", "scale_height", "scale_depth"};
-  size_t row = 0, rows = sizeof resizes / sizeof *resizes;
-  while (row < rows && strcmp(*name, resizes[row].name)) row++;
-  if (row == rows || *count < 2 || given[1].name) return PX_OK;
+  const char *mode = SECOND_OF(resizes, *name);
+  if (!mode || *count < 2 || given[1].name) return PX_OK;
   bool aligned = *count > 2 && given[2].value.sort == PX__BOOL;
   px__var align = aligned ? given[2].value : px__of_bool(false);
   px__var factors = *count > 2 + aligned ? given[2 + aligned].value : px__none();
   bool list = factors.sort == PX__LIST && factors.v.box->count <= 3;
   if (*count > 3 + aligned || (!list && factors.sort != PX__NONE)) return PX_OK;
-  PX_TRY(px__text_new(made, script, resizes[row].mode, strlen(resizes[row].mode)));
+  PX_TRY(px__text_new(made, script, mode, strlen(mode)));
   given[2] = (px__named_var){"mode", *made};
   given[3] = (px__named_var){"align_corners", align};
   *count = 4;
@@ -266,8 +269,8 @@ static px_status rewrite_resize(const char **name, px__named_var *given, int *co
 static px_status rewrite(const char **name, px__named_var *given, int *count, px_script *script,
                          px__var *made) {
   px__named_var old[ARGS];
-  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-    if (!strcmp(*name, renamed[i][0])) *name = renamed[i][1];
+  const char *other = SECOND_OF(renamed, *name), *padding = SECOND_OF(pads, *name);
+  if (other) *name = other;
   for (int i = 0; i < *count && i < ARGS; i++) old[i] = given[i];
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
     int n = (int)strlen(orders[i].take);
@@ -284,9 +287,8 @@ static px_status rewrite(const char **name, px__named_var *given, int *count, px
       given[2].value = px__none();
     return PX_OK;
   }
-  for (size_t i = 0; i < sizeof pads / sizeof *pads; i++) {
-    if (strcmp(*name, pads[i].name) || *count < 2) continue;
-    PX_TRY(px__text_new(made, script, pads[i].mode, strlen(pads[i].mode)));
+  if (padding && *count >= 2) {
+    PX_TRY(px__text_new(made, script, padding, strlen(padding)));
     given[2] = (px__named_var){NULL, *made};
     if (*count > 2) given[3] = old[2];
     *count = *count > 2 ? 4 : 3;
@@ -354,8 +356,8 @@ static px_status call_library(px__var *out, px_script *script, px__node *site, c
 
 static px_status call_builtin(px__var *out, px_script *script, const char *name,
                               const px__named_var *given, int count, bool *known) {
-  static const px__builtin tables[] = {px__call_numbers, px__call_texts,   px__call_lists,
-                                       px__call_dicts,   px__call_general, px__call_tensors};
+  static px__builtin *const tables[] = {px__call_numbers, px__call_texts,   px__call_lists,
+                                        px__call_dicts,   px__call_general, px__call_tensors};
   px__var values[ARGS];
   bool named = false, plain = !strcmp(name, "tensor") || !strcmp(name, "to");
   for (int i = 0; i < count; i++) {

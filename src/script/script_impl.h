@@ -267,20 +267,11 @@ PX__STATUS px__call(px__var *out, px_script *script, px__definition *function,
 PX__STATUS px__call_op(px__var *out, px_script *script, px__node *site, const char *name,
                        const px__named_var *args, int count);
 // A builtin: *known is false if it does not take such arguments.
-typedef px_status (*px__builtin)(px__var *out, px_script *script, const char *name,
-                                 const px__var *args, int count, bool *known);
-PX__STATUS px__call_numbers(px__var *out, px_script *script, const char *name, const px__var *args,
-                            int count, bool *known);
-PX__STATUS px__call_texts(px__var *out, px_script *script, const char *name, const px__var *args,
-                          int count, bool *known);
-PX__STATUS px__call_lists(px__var *out, px_script *script, const char *name, const px__var *args,
-                          int count, bool *known);
-PX__STATUS px__call_dicts(px__var *out, px_script *script, const char *name, const px__var *args,
-                          int count, bool *known);
-PX__STATUS px__call_general(px__var *out, px_script *script, const char *name, const px__var *args,
-                            int count, bool *known);
-PX__STATUS px__call_tensors(px__var *out, px_script *script, const char *name, const px__var *args,
-                            int count, bool *known);
+typedef px_status px__builtin(px__var *out, px_script *script, const char *name,
+                              const px__var *args, int count, bool *known);
+px__builtin px__call_numbers, px__call_texts, px__call_lists, px__call_dicts, px__call_general,
+    px__call_tensors;
+static inline bool px__is(const char *name, const char *other) { return !strcmp(name, other); }
 PX__STATUS px__truth(bool *out, px__var value);
 PX__STATUS px__is_instance(bool *out, px_script *script, px__var value, const px__node *type);
 PX__STATUS px__subscript(px__var *out, px_script *script, px__var of, px__var index);

@@ -8,8 +8,6 @@
 #include "phlox/ops/view.h"
 #include "script/script_impl.h"
 
-static bool is(const char *name, const char *other) { return !strcmp(name, other); }
-
 // ---- properties
 
 static px_status sizes(px__var *out, px_script *script, const int64_t *from, int count) {
@@ -37,7 +35,7 @@ static px_status item(px__var *out, const char *name, const px_tensor *t) {
          : s.kind == 'b' ? px__of_bool(s.v.i != 0)
                          : px__of_int(s.v.i);
   if (*name == 'I' || *name == 'i') {
-    bool integer = is(name, "item");
+    bool integer = px__is(name, "item");
     if (!integer) *out = px__of_int(px_scalar_int(s));
   }
   if (*name == 'F' || *name == 'f') *out = px__of_float(px_scalar_float(s));
@@ -50,7 +48,7 @@ static bool is_item(const char *name) {
                                       "float",         "Bool",          "bool", "IntImplicit",
                                       "FloatImplicit", "ScalarImplicit"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (is(name, names[i])) return true;
+    if (px__is(name, names[i])) return true;
   return false;
 }
 
@@ -58,31 +56,32 @@ static px_status property(px__var *out, px_script *script, const char *name, px_
                           bool *known) {
   int ndim = px_tensor_ndim(t);
   px_dtype dtype = px_tensor_dtype(t);
-  if (is_item(name)) return item(out, is(name, "ScalarImplicit") ? "item" : name, t);
-  if (is(name, "size") || is(name, "shape")) return sizes(out, script, px_tensor_sizes(t), ndim);
-  if (is(name, "stride")) return sizes(out, script, px_tensor_strides(t), ndim);
-  if (is(name, "dim") || is(name, "ndim") || is(name, "ndimension"))
+  if (is_item(name)) return item(out, px__is(name, "ScalarImplicit") ? "item" : name, t);
+  if (px__is(name, "size") || px__is(name, "shape"))
+    return sizes(out, script, px_tensor_sizes(t), ndim);
+  if (px__is(name, "stride")) return sizes(out, script, px_tensor_strides(t), ndim);
+  if (px__is(name, "dim") || px__is(name, "ndim") || px__is(name, "ndimension"))
     return *out = px__of_int(ndim), PX_OK;
-  if (is(name, "numel")) return *out = px__of_int(px_tensor_numel(t)), PX_OK;
-  if (is(name, "dtype")) return *out = px__of_int(px__dtype_number(dtype)), PX_OK;
-  if (is(name, "layout")) return *out = px__of_int(0), PX_OK;
-  if (is(name, "device"))
+  if (px__is(name, "numel")) return *out = px__of_int(px_tensor_numel(t)), PX_OK;
+  if (px__is(name, "dtype")) return *out = px__of_int(px__dtype_number(dtype)), PX_OK;
+  if (px__is(name, "layout")) return *out = px__of_int(0), PX_OK;
+  if (px__is(name, "device"))
     return *out = (px__var){PX__DEVICE, {.device = px_tensor_device(t)}}, PX_OK;
-  if (is(name, "is_cuda")) return *out = px__of_bool(px_tensor_is_cuda(t)), PX_OK;
-  if (is(name, "requires_grad")) return *out = px__of_bool(px_tensor_requires_grad(t)), PX_OK;
-  if (is(name, "is_contiguous")) return *out = px__of_bool(px_tensor_is_contiguous(t)), PX_OK;
-  if (is(name, "is_floating_point")) return *out = px__of_bool(px_dtype_is_float(dtype)), PX_OK;
-  if (is(name, "is_complex")) return *out = px__of_bool(px_dtype_is_complex(dtype)), PX_OK;
-  if (is(name, "element_size")) return *out = px__of_int((int64_t)px_dtype_size(dtype)), PX_OK;
-  if (is(name, "storage_offset")) return *out = px__of_int(px_tensor_offset(t)), PX_OK;
-  bool never = is(name, "is_sparse") || is(name, "is_quantized") || is(name, "is_mkldnn") ||
-               is(name, "is_nested") || is(name, "is_meta");
+  if (px__is(name, "is_cuda")) return *out = px__of_bool(px_tensor_is_cuda(t)), PX_OK;
+  if (px__is(name, "requires_grad")) return *out = px__of_bool(px_tensor_requires_grad(t)), PX_OK;
+  if (px__is(name, "is_contiguous")) return *out = px__of_bool(px_tensor_is_contiguous(t)), PX_OK;
+  if (px__is(name, "is_floating_point")) return *out = px__of_bool(px_dtype_is_float(dtype)), PX_OK;
+  if (px__is(name, "is_complex")) return *out = px__of_bool(px_dtype_is_complex(dtype)), PX_OK;
+  if (px__is(name, "element_size")) return *out = px__of_int((int64_t)px_dtype_size(dtype)), PX_OK;
+  if (px__is(name, "storage_offset")) return *out = px__of_int(px_tensor_offset(t)), PX_OK;
+  bool never = px__is(name, "is_sparse") || px__is(name, "is_quantized") ||
+               px__is(name, "is_mkldnn") || px__is(name, "is_nested") || px__is(name, "is_meta");
   if (never) return *out = px__of_bool(false), PX_OK;
-  if (is(name, "len")) {
+  if (px__is(name, "len")) {
     PX_CHECK(ndim, PX_TYPE, "len() of a 0-d tensor");
     return *out = px__of_int(px_tensor_size(t, 0)), PX_OK;
   }
-  if (is(name, "list")) {  // of a loop
+  if (px__is(name, "list")) {  // of a loop
     PX_TRY(px__box_new(out, script, PX__LIST));
     for (int64_t i = 0; ndim && i < px_tensor_size(t, 0); i++) {
       PX__SCOPED_VAR row = {PX__TENSOR, {.tensor = NULL}};
@@ -97,13 +96,13 @@ static px_status property(px__var *out, px_script *script, const char *name, px_
 
 static px_status derived(px__var *out, const char *name, px_tensor *t, bool *known) {
   px_tensor *made = NULL;
-  if (is(name, "data"))
+  if (px__is(name, "data"))
     PX_TRY(px_tensor_alias(&made, t));
-  else if (is(name, "detach"))
+  else if (px__is(name, "detach"))
     PX_TRY(px_tensor_detach(&made, t));
-  else if (is(name, "cpu"))
+  else if (px__is(name, "cpu"))
     PX_TRY(px_to(&made, t, PX_DTYPE_NONE, px_cpu(), false, false));
-  else if (is(name, "detach_") || is(name, "alias") || is(name, "lift_fresh"))
+  else if (px__is(name, "detach_") || px__is(name, "alias") || px__is(name, "lift_fresh"))
     made = px_retain(t);
   else
     return *known = false, PX_OK;
@@ -143,14 +142,14 @@ static px_status call_index(px__var *out, const char *name, px_tensor *t, const 
   indices at;
   px_tensor *made = NULL;
   PX_TRY(read_indices(&at, given[1].v.box));
-  if (is(name, "index")) {
+  if (px__is(name, "index")) {
     PX_TRY(px_index(&made, t, at.tensors, at.count, at.dims, at.count));
     return *out = px__of_tensor(made), PX_OK;
   }
   PX_CHECK(count > 2 && given[2].sort == PX__TENSOR, PX_TYPE,
            "index_put() expects a tensor of values");
   bool accumulate = count > 3 && given[3].sort == PX__BOOL && given[3].v.i;
-  if (is(name, "index_put")) {
+  if (px__is(name, "index_put")) {
     PX_TRY(px_index_put(&made, t, at.tensors, at.count, at.dims, at.count, given[2].v.tensor,
                         accumulate));
   } else {
@@ -259,9 +258,10 @@ px_status px__call_tensors(px__var *out, px_script *script, const char *name, co
   if (!count) return PX_OK;
   *known = true;
   bool value = px__is_number(given[0]) || given[0].sort == PX__COMPLEX || given[0].sort == PX__LIST;
-  if (is(name, "tensor") && value) return new_tensor(out, given, count);
-  if (is(name, "NumToTensor") && value) return new_tensor(out, given, 1);
-  if (is(name, "ScalarImplicit") || is(name, "IntImplicit") || is(name, "FloatImplicit"))
+  if (px__is(name, "tensor") && value) return new_tensor(out, given, count);
+  if (px__is(name, "NumToTensor") && value) return new_tensor(out, given, 1);
+  if (px__is(name, "ScalarImplicit") || px__is(name, "IntImplicit") ||
+      px__is(name, "FloatImplicit"))
     if (px__is_number(given[0])) return *out = given[0], PX_OK;
   *known = false;
   if (given[0].sort != PX__TENSOR) return PX_OK;
@@ -273,19 +273,19 @@ px_status px__call_tensors(px__var *out, px_script *script, const char *name, co
     *known = true;
     return derived(out, name, t, known);
   }
-  if (is(name, "tensor")) return convert(out, t, given, count);
-  if (is(name, "to")) return convert(out, t, given, count);
-  if (is(name, "size") && count == 2 && given[1].sort == PX__INT)
+  if (px__is(name, "tensor")) return convert(out, t, given, count);
+  if (px__is(name, "to")) return convert(out, t, given, count);
+  if (px__is(name, "size") && count == 2 && given[1].sort == PX__INT)
     return size_at(out, t, px_tensor_sizes(t), given[1].v.i);
-  if (is(name, "stride") && count == 2 && given[1].sort == PX__INT)
+  if (px__is(name, "stride") && count == 2 && given[1].sort == PX__INT)
     return size_at(out, t, px_tensor_strides(t), given[1].v.i);
-  bool indexes = is(name, "index") || is(name, "index_put") || is(name, "index_put_");
+  bool indexes = px__is(name, "index") || px__is(name, "index_put") || px__is(name, "index_put_");
   if (indexes && given[1].sort == PX__LIST) return call_index(out, name, t, given, count);
-  if (is(name, "requires_grad_") && given[1].sort == PX__BOOL) {
+  if (px__is(name, "requires_grad_") && given[1].sort == PX__BOOL) {
     PX_TRY(px_tensor_set_requires_grad(t, given[1].v.i));
     return *out = px__var_keep(given[0]), PX_OK;
   }
-  if (is(name, "__getitem__")) return px__subscript(out, script, given[0], given[1]);
+  if (px__is(name, "__getitem__")) return px__subscript(out, script, given[0], given[1]);
   *known = false;
   return PX_OK;
 }

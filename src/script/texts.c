@@ -9,7 +9,6 @@
 static px_status text(px__var *out, px_script *script, const char *bytes, int64_t length) {
   return px__text_new(out, script, bytes, (size_t)length);
 }
-static bool is(const char *name, const char *other) { return !strcmp(name, other); }
 
 // Position of `part` in `whole` from a position on, or -1.
 static int64_t find(const px__box *whole, const px__box *part, int64_t from) {
@@ -133,9 +132,9 @@ static px_status replace(px__var *out, px_script *script, const px__box *whole, 
 static px_status strip(px__var *out, px_script *script, const char *name, const px__box *whole,
                        const char *blanks) {
   int64_t begin = 0, end = whole->count;
-  if (!is(name, "rstrip"))
+  if (!px__is(name, "rstrip"))
     while (begin < end && strchr(blanks, whole->text[begin])) begin++;
-  if (!is(name, "lstrip"))
+  if (!px__is(name, "lstrip"))
     while (end > begin && strchr(blanks, whole->text[end - 1])) end--;
   return text(out, script, whole->text + begin, end - begin);
 }
@@ -145,7 +144,7 @@ static px_status change_case(px__var *out, px_script *script, const char *name,
   PX_TRY(text(out, script, whole->text, whole->count));
   for (int64_t i = 0; i < whole->count; i++) {
     unsigned char c = (unsigned char)whole->text[i];
-    bool up = is(name, "upper") || (is(name, "capitalize") && i == 0);
+    bool up = px__is(name, "upper") || (px__is(name, "capitalize") && i == 0);
     out->v.box->text[i] = (char)(up ? toupper(c) : tolower(c));
   }
   return PX_OK;
@@ -160,7 +159,7 @@ static bool each(const px__box *whole, int (*test)(int)) {
 
 static px_status to_number(px__var *out, const char *name, const px__box *whole) {
   char *end;
-  bool integer = is(name, "Int") || is(name, "int");
+  bool integer = px__is(name, "Int") || px__is(name, "int");
   double number = strtod(whole->text, &end);
   long long wide = integer ? strtoll(whole->text, &end, 10) : 0;
   while (isspace((unsigned char)*end)) end++;
@@ -174,24 +173,24 @@ static px_status to_number(px__var *out, const char *name, const px__box *whole)
 
 static px_status one(px__var *out, px_script *script, const char *name, const px__box *a,
                      bool *known) {
-  if (is(name, "len")) return *out = px__of_int(a->count), PX_OK;
-  if (is(name, "upper") || is(name, "lower") || is(name, "capitalize"))
+  if (px__is(name, "len")) return *out = px__of_int(a->count), PX_OK;
+  if (px__is(name, "upper") || px__is(name, "lower") || px__is(name, "capitalize"))
     return change_case(out, script, name, a);
-  if (is(name, "strip") || is(name, "lstrip") || is(name, "rstrip"))
+  if (px__is(name, "strip") || px__is(name, "lstrip") || px__is(name, "rstrip"))
     return strip(out, script, name, a, " \t\n\r\v\f");
-  if (is(name, "split")) return split(out, script, a, NULL);
-  if (is(name, "Int") || is(name, "int") || is(name, "Float") || is(name, "float"))
+  if (px__is(name, "split")) return split(out, script, a, NULL);
+  if (px__is(name, "Int") || px__is(name, "int") || px__is(name, "Float") || px__is(name, "float"))
     return to_number(out, name, a);
-  if (is(name, "isdigit")) return *out = px__of_bool(each(a, isdigit)), PX_OK;
-  if (is(name, "isalpha")) return *out = px__of_bool(each(a, isalpha)), PX_OK;
-  if (is(name, "isalnum")) return *out = px__of_bool(each(a, isalnum)), PX_OK;
-  if (is(name, "isspace")) return *out = px__of_bool(each(a, isspace)), PX_OK;
-  if (is(name, "ord")) {
+  if (px__is(name, "isdigit")) return *out = px__of_bool(each(a, isdigit)), PX_OK;
+  if (px__is(name, "isalpha")) return *out = px__of_bool(each(a, isalpha)), PX_OK;
+  if (px__is(name, "isalnum")) return *out = px__of_bool(each(a, isalnum)), PX_OK;
+  if (px__is(name, "isspace")) return *out = px__of_bool(each(a, isspace)), PX_OK;
+  if (px__is(name, "ord")) {
     PX_CHECK(a->count == 1, PX_RUNTIME, "String for ord() must be 1 character, found: %lld",
              (long long)a->count);
     return *out = px__of_int((unsigned char)a->text[0]), PX_OK;
   }
-  if (is(name, "device")) {
+  if (px__is(name, "device")) {
     *out = (px__var){.sort = PX__DEVICE};
     return px_device_parse(&out->v.device, a->text);
   }
@@ -204,26 +203,26 @@ static px_status two(px__var *out, px_script *script, const char *name, const px
   PX__SCOPED_STRING sum = {0};
   bool fits = b->count <= a->count;
   int order = strcmp(a->text, b->text);
-  if (is(name, "add")) {
+  if (px__is(name, "add")) {
     PX_TRY(px__string_add(&sum, a->text, (size_t)a->count));
     PX_TRY(px__string_add(&sum, b->text, (size_t)b->count));
     return px__text_new(out, script, sum.text, sum.length);
   }
-  if (is(name, "lt")) return *out = px__of_bool(order < 0), PX_OK;
-  if (is(name, "le")) return *out = px__of_bool(order <= 0), PX_OK;
-  if (is(name, "gt")) return *out = px__of_bool(order > 0), PX_OK;
-  if (is(name, "ge")) return *out = px__of_bool(order >= 0), PX_OK;
-  if (is(name, "__contains__")) return *out = px__of_bool(find(a, b, 0) >= 0), PX_OK;
-  if (is(name, "find")) return *out = px__of_int(find(a, b, 0)), PX_OK;
-  if (is(name, "rfind")) return *out = px__of_int(find_last(a, b)), PX_OK;
-  if (is(name, "startswith"))
+  if (px__is(name, "lt")) return *out = px__of_bool(order < 0), PX_OK;
+  if (px__is(name, "le")) return *out = px__of_bool(order <= 0), PX_OK;
+  if (px__is(name, "gt")) return *out = px__of_bool(order > 0), PX_OK;
+  if (px__is(name, "ge")) return *out = px__of_bool(order >= 0), PX_OK;
+  if (px__is(name, "__contains__")) return *out = px__of_bool(find(a, b, 0) >= 0), PX_OK;
+  if (px__is(name, "find")) return *out = px__of_int(find(a, b, 0)), PX_OK;
+  if (px__is(name, "rfind")) return *out = px__of_int(find_last(a, b)), PX_OK;
+  if (px__is(name, "startswith"))
     return *out = px__of_bool(fits && !memcmp(a->text, b->text, (size_t)b->count)), PX_OK;
-  if (is(name, "endswith"))
+  if (px__is(name, "endswith"))
     return *out = px__of_bool(fits &&
                               !memcmp(a->text + a->count - b->count, b->text, (size_t)b->count)),
            PX_OK;
-  if (is(name, "split")) return split(out, script, a, b);
-  if (is(name, "strip") || is(name, "lstrip") || is(name, "rstrip"))
+  if (px__is(name, "split")) return split(out, script, a, b);
+  if (px__is(name, "strip") || px__is(name, "lstrip") || px__is(name, "rstrip"))
     return strip(out, script, name, a, b->text);
   *known = false;
   return PX_OK;
@@ -235,14 +234,14 @@ px_status px__call_texts(px__var *out, px_script *script, const char *name, cons
   const px__box *a = given[0].v.box;
   bool texts = count > 1 && given[1].sort == PX__TEXT;
   *known = true;
-  if (is(name, "format")) return format(out, script, given, count);
-  if (is(name, "percentFormat")) return percent_format(out, script, given, count);
-  if (is(name, "join") && count == 2 && given[1].sort == PX__LIST)
+  if (px__is(name, "format")) return format(out, script, given, count);
+  if (px__is(name, "percentFormat")) return percent_format(out, script, given, count);
+  if (px__is(name, "join") && count == 2 && given[1].sort == PX__LIST)
     return join(out, script, a, given[1].v.box);
-  if (is(name, "replace") && count >= 3 && texts && given[2].sort == PX__TEXT)
+  if (px__is(name, "replace") && count >= 3 && texts && given[2].sort == PX__TEXT)
     return replace(out, script, a, given[1].v.box, given[2].v.box);
   // Defaults of the schemas, which PyTorch writes.
-  bool all = count == 3 && is(name, "split") && given[2].sort == PX__INT && given[2].v.i == -1;
+  bool all = count == 3 && px__is(name, "split") && given[2].sort == PX__INT && given[2].v.i == -1;
   if (all && given[1].sort == PX__NONE) return split(out, script, a, NULL);
   if (all && texts) return split(out, script, a, given[1].v.box);
   if (count == 1) return one(out, script, name, a, known);

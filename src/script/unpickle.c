@@ -194,28 +194,13 @@ static px_status push_global(unpickler *u) {
 
 // ---- tensors
 
+// "torch.FloatStorage"
 static px_status storage_dtype(px_dtype *out, const char *name) {
-  static const struct {
-    const char *name;
-    px_dtype dtype;
-  } rows[] = {{"Float", PX_FLOAT32},
-              {"Double", PX_FLOAT64},
-              {"Half", PX_FLOAT16},
-              {"BFloat16", PX_BFLOAT16},
-              {"Long", PX_INT64},
-              {"Int", PX_INT32},
-              {"Short", PX_INT16},
-              {"Char", PX_INT8},
-              {"Byte", PX_UINT8},
-              {"Bool", PX_BOOL},
-              {"ComplexFloat", PX_COMPLEX64},
-              {"ComplexDouble", PX_COMPLEX128}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    size_t length = strlen(rows[i].name);
-    if (strncmp(name, "torch.", 6) || strncmp(name + 6, rows[i].name, length) ||
-        strcmp(name + 6 + length, "Storage"))
-      continue;
-    return *out = rows[i].dtype, PX_OK;
+  for (int d = 0; d < PX_DTYPE_COUNT; d++) {
+    char known[64];
+    bool stored = d < PX_DTYPE_COMPUTED || d == PX_COMPLEX64 || d == PX_COMPLEX128;
+    snprintf(known, sizeof known, "torch.%sStorage", px_dtype_class((px_dtype)d));
+    if (stored && !strcmp(name, known)) return *out = (px_dtype)d, PX_OK;
   }
   PX_FAIL(PX_UNIMPLEMENTED, "storages of type %s are not supported", name);
 }
