@@ -177,6 +177,8 @@ K_MATH double k_nextafter_f64(double a, double b, double highest) {
   return a == a && b == b ? y : a + b;
 }
 
+// a^0.5 by a square root. The root alone has the sign of -0, and is NaN for -inf.
+#define K_ROOT(T, M, a) (sqrt##M((a) == -(T)INFINITY ? (T)INFINITY : (a)) + 0)
 // Powers that are products, roots or reciprocals are computed as such. Their exponents are
 // multiples of 1/2, so one comparison excludes most others.
 #define K_POW(S, T, M) \
@@ -185,11 +187,11 @@ K_MATH double k_nextafter_f64(double a, double b, double highest) {
     return b == 2         ? a * a \
            : b == 1       ? a \
            : b == 3       ? a * a * a \
-           : b == (T)0.5  ? sqrt##M(a == -(T)INFINITY ? (T)INFINITY : a) + 0 \
+           : b == (T)0.5  ? K_ROOT(T, M, a) \
            : b == -1      ? 1 / a \
            : b == -2      ? 1 / (a * a) \
            : b == 0       ? (T)1 \
-           : b == (T)-0.5 ? 1 / (sqrt##M(a == -(T)INFINITY ? (T)INFINITY : a) + 0) \
+           : b == (T)-0.5 ? 1 / K_ROOT(T, M, a) \
                           : pow##M(a, b); \
   }
 #ifndef K_POW_F32  // backends may override it

@@ -165,7 +165,8 @@ static px_status fit_bound(const px_call *call, int param, px_scalar *number) {
   const px_dtype_info *limits = px_dtype_about(call->compute);
   const char *name = call->op->params[param].name;
   double value = px_scalar_float(*number);
-  bool low = value<limits->min, high = value> limits->max;
+  bool low = value < limits->min;
+  bool high = value > limits->max;
   PX_CHECK(!(low && !strcmp(name, "max")) && !(high && !strcmp(name, "min")), PX_RUNTIME,
            "Clamp %s value %.0f is outside the representable range of %s", name, value,
            limits->cls);

@@ -443,8 +443,7 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__allocation_wait(self->storage->allocation, "data", true));
-  PX_TRY(px__tensor_memory(out, self));
-  return PX_OK;
+  return px__tensor_memory(out, self);
 }
 
 px_status px__tensor_read(const int64_t **out, const px_tensor *t) {

@@ -380,7 +380,7 @@ K_LIBM_F64(erf)
   K_INLINE T k_pow_##S(T a, T b) { \
     T y = general(a, b), size = fabs##M(b); \
     T part = size == 2 ? a * a : a; \
-    part = size == (T)0.5 ? sqrt##M(a == -(T)INFINITY ? (T)INFINITY : a) + 0 : part; \
+    part = size == (T)0.5 ? K_ROOT(T, M, a) : part; \
     part = b < 0 ? 1 / part : part; \
     y = ((size == 2) | (size == 1) | (size == (T)0.5)) ? part : y; \
     return b == 3 ? a * a * a : y; \

@@ -187,12 +187,12 @@ static px_status outcome(px__task *task) {
   return px_error_give(task->error);
 }
 
-// The thread's current device and streams, restored after the task has run nodes.
-enum { DEVICES = 64 };
+enum { DEVICES = 64 };  // bits of px__task.devices
+// The thread's current device and streams, restored after the task has run nodes. The streams are
+// those of the task's devices, and of the worker's device for nodes of other tasks.
 typedef struct thread_state {
   int device, count;
-  px_stream
-      *streams[DEVICES];  // of the devices of nodes: the task's, and the worker's of other tasks
+  px_stream *streams[DEVICES];
 } thread_state;
 
 static px_status state_save(thread_state *state, const px__task *task) {

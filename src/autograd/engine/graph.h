@@ -189,6 +189,12 @@ static inline bool px__sees(const px_node *node, int i, bool forward) {
 // ---- tensor.c
 // True if t is a view whose base changed after t's history was created (view.c).
 bool px__view_stale(const px_tensor *t);
+// True if a recorded change of the view t is one of its base. The base may require grad since the
+// view was made.
+static inline bool px__base_records(const px_tensor *t, const px_tensor *base) {
+  return base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD) &&
+         px_dtype_is_differentiable(px_tensor_dtype(t));
+}
 // True if t is a variable or has history, in reverse or forward mode. Called for every argument of
 // every call; the marks decide most cases.
 static inline bool px__has_history(const px_tensor *t) {

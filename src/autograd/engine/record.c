@@ -88,14 +88,11 @@ px_status px__check_inplace(px_tensor *t) {
   unsigned marks = px_tensor_marks(t);
   px_tensor *base = marks & PX_MARK_VIEW ? px_tensor_base(t) : NULL;
   if (base) PX_TRY(px__check_view(t, false));
-  // The base may require grad since the view was made.
-  bool reaches = base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD) &&
-                 px_dtype_is_differentiable(px_tensor_dtype(t));
-  if (!px__has_history(t) && !reaches) return PX_OK;
-  PX_CHECK(!base || !px__is_origin(base), PX_RUNTIME,
+  bool own = px__has_history(t);
+  bool records = base && (own || px__base_records(t, base));
+  PX_CHECK(!records || !px__is_origin(base), PX_RUNTIME,
            "a view of a leaf Variable that requires grad is being used in an in-place operation.");
-  if (!px__has_history(t)) return PX_OK;
-  PX_CHECK(!px__is_origin(t), PX_RUNTIME,
+  PX_CHECK(!own || !px__is_origin(t), PX_RUNTIME,
            "a leaf Variable that requires grad is being used in an in-place operation.");
   return PX_OK;
 }

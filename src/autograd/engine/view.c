@@ -12,10 +12,8 @@
 bool px__view_stale(const px_tensor *t) {
   // A view created while recording was off never has history.
   if ((px_tensor_marks(t) & (PX_MARK_VIEW | PX_MARK_UNRECORDED)) != PX_MARK_VIEW) return false;
-  const px_tensor *base = px_tensor_base(t);
-  return base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD) &&
-         px_tensor_view_version(t) != px_tensor_version(t) &&
-         px_dtype_is_differentiable(px_tensor_dtype(t));
+  return px__base_records(t, px_tensor_base(t)) &&
+         px_tensor_view_version(t) != px_tensor_version(t);
 }
 
 px_status px__view_refresh(px_tensor *t) {

@@ -3,13 +3,18 @@
 #include "device/core/queue.h"
 #include "device/work/work.h"
 
+// Completes the device.
+static px_status find_device(px__device **out, px_device *device) {
+  PX_TRY(px_device_resolve(device, *device));
+  return px__device_get(out, device->index);
+}
+
 px_status px_stream_new(px_stream **out, px_device device, int priority) {
   PX_GIVEN(out);
   *out = NULL;
   if (device.type == PX_CPU) return *out = px_retain(&px__cpu_stream), PX_OK;
   px__device *d;
-  PX_TRY(px_device_resolve(&device, device));
-  PX_TRY(px__device_get(&d, device.index));
+  PX_TRY(find_device(&d, &device));
   PX_CHECK(!px__fault(PX__FAULT_STREAM), PX_ACCELERATOR, "a stream could not be made (injected)");
   if (priority > px__rt.lowest_priority) priority = px__rt.lowest_priority;
   if (priority < px__rt.highest_priority) priority = px__rt.highest_priority;
@@ -23,8 +28,7 @@ px_status px_stream_default(px_stream **out, px_device device) {
   PX_GIVEN(out);
   if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
   px__device *d;
-  PX_TRY(px_device_resolve(&device, device));
-  PX_TRY(px__device_get(&d, device.index));
+  PX_TRY(find_device(&d, &device));
   *out = d->streams[0];
   return PX_OK;
 }
@@ -34,8 +38,7 @@ px_status px_stream_from_id(px_stream **out, px_device device, int64_t id) {
   *out = NULL;
   if (device.type == PX_CPU) return *out = px_retain(&px__cpu_stream), PX_OK;
   px__device *d;
-  PX_TRY(px_device_resolve(&device, device));
-  PX_TRY(px__device_get(&d, device.index));
+  PX_TRY(find_device(&d, &device));
   px__device_lock(d);
   for (int i = 0; i < d->stream_count && !*out; i++)
     if (d->streams[i]->id == id) *out = px_retain(d->streams[i]);

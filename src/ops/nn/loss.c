@@ -533,15 +533,10 @@ PX_RUN(poisson_nll_loss) {
 }
 // Tensors without values on the host are not checked: mapped ones and those of a capture.
 static px_status check_variance(const px_tensor *var) {
-  bool capturing = false;
-  px_device device = px__tensor_device(var);
-  if (px__is_batched(var) || device.type == PX_META) return PX_OK;
-  if (device.type == PX_CUDA) {
-    px_stream *stream;
-    PX_TRY(px_stream_current(&stream, device));
-    capturing = px_stream_capturing(stream);
-  }
-  if (capturing) return PX_OK;
+  px_stream *stream;
+  if (px__is_batched(var) || px__is_meta(var)) return PX_OK;
+  PX_TRY(px_stream_current(&stream, px__tensor_device(var)));
+  if (px_stream_capturing(stream)) return PX_OK;
   PX_SCOPED(px_tensor) negative = NULL;
   PX_SCOPED(px_tensor) any = NULL;
   px_scalar found;

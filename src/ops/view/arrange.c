@@ -164,12 +164,10 @@ PX_RUN(select_scatter) {
 // storage_offset counts from the storage of self.
 PX_RUN(as_strided_scatter) {
   const px_tensor *self = args->self;
-  int64_t strides[PX_MAX_DIMS], step = 1;
+  int64_t strides[PX_MAX_DIMS];
   bool expanded = false;
-  for (int d = self->ndim - 1; d >= 0; step *= self->sizes[d--]) {
-    strides[d] = step;
-    expanded |= self->sizes[d] > 1 && self->strides[d] == 0;
-  }
+  for (int d = 0; d < self->ndim; d++) expanded |= self->sizes[d] > 1 && self->strides[d] == 0;
+  px__row_major(self->ndim, self->sizes, strides);
   return px__as_strided_scatter(
       &call->results[0], self, args->src, args->size.v.ints, args->size.n, args->stride.v.ints,
       args->stride.n, px__given(args->storage_offset) ? args->storage_offset.v.i - self->offset : 0,
