@@ -9,12 +9,13 @@ import sys
 import warnings
 
 import form
+import recorded
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 FEW = ("float32", "float64", "int64")  # dtypes of functions of three tensors
 
-# Functions by the number of tensors, as expressions of a, b and c; F is torch.nn.functional, S is torch.special.
+# Functions by the number of tensors, as expressions of a, b and c; S is torch.special.
 ONE = """
 abs acos acosh angle asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac isfinite isinf isnan isneginf isposinf
 isreal lgamma log log10 log1p log2 logical_not logit nan_to_num neg positive rad2deg reciprocal relu round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt
@@ -39,9 +40,9 @@ addcdiv addcmul lerp clamp
 """.split() + ["where(a > 1, b, c)"]
 # Reductions of rows of one or two values.
 ROWS = [f"{name}(a, dim=-1)" for name in """
-all amax amin any argmax argmin aminmax count_nonzero cummax cummin cumprod cumsum F.log_softmax F.softmax F.softmin logcumsumexp logsumexp max mean median min
+all amax amin aminmax any argmax argmin count_nonzero cummax cummin cumprod cumsum F.log_softmax F.softmax F.softmin logcumsumexp logsumexp max mean median min
 nanmean nanmedian nansum prod sort argsort std sum var var_mean std_mean diff
-""".split() if name != "aminmax"] + ["aminmax(a, dim=-1)"] + [f"linalg.vector_norm(a, {p}, dim=-1)" for p in (0, 0.5, 1, 2, 3, "inf", "-inf")] + [
+""".split()] + [f"linalg.vector_norm(a, {p}, dim=-1)" for p in (0, 0.5, 1, 2, 3, "inf", "-inf")] + [
     "F.normalize(a, dim=-1)", "F.layer_norm(a, a.shape[-1:])", "F.rms_norm(a, a.shape[-1:])", "var(a, dim=-1, correction=0)", "softmax(a, -1)", "log_softmax(a, -1)",
     "F.glu(torch.cat([a, a], -1))", "renorm(a, 2, 0, 1.0)", "nanquantile(a, 0.5, dim=-1)", "quantile(a, 0.25, dim=-1)", "trapezoid(a, dim=-1)",
     "kthvalue(a, 1)", "topk(a, 1)", "mode(a)", "msort(a)", "isin(a, a)"]
@@ -91,8 +92,7 @@ def rows(torch, dtype):
 
 
 def evaluate(torch, text, tensors):
-    space = {"torch": torch, "F": torch.nn.functional, "S": torch.special, "inf": float("inf"), "nan": float("nan"), **dict(zip("abc", tensors))}
-    return eval(text, space)
+    return eval(text, recorded.names(torch), {"torch": torch, "S": torch.special, **dict(zip("abc", tensors))})
 
 
 def flat(result):
@@ -128,9 +128,8 @@ def outcome(torch, text, tensors):
 
 
 def expression(name, count):
-    if "(" in name or " " in name:
-        return name if " " in name and "(" not in name or name.startswith(("F.", "S.", "torch.")) else "torch." + name
-    return (name if name[:2] in ("F.", "S.") else "torch." + name) + "(" + ", ".join("abc"[:count]) + ")"
+    """A name becomes a call with the first tensors."""
+    return name if "(" in name or " " in name else f"{name}({', '.join('abc'[:count])})"
 
 
 def cases(torch):
@@ -150,11 +149,11 @@ def cases(torch):
         for step in STEPS:
             for start, end in itertools.product(BOUNDS, BOUNDS):
                 yield f"arange({start}, {end}, {step})|{dtype}", lambda dtype=dtype, a=(start, end, step): outcome(
-                    torch, f"torch.arange{a}".replace(")", f", dtype=torch.{dtype})"), [])
+                    torch, f"arange{a}".replace(")", f", dtype=torch.{dtype})"), [])
         for steps in (0, 1, 2, 5):
             for start, end in itertools.product(BOUNDS, BOUNDS):
                 yield f"linspace({start}, {end}, {steps})|{dtype}", lambda dtype=dtype, a=(start, end, steps): outcome(
-                    torch, f"torch.linspace{a}".replace(")", f", dtype=torch.{dtype})"), [])
+                    torch, f"linspace{a}".replace(")", f", dtype=torch.{dtype})"), [])
 
 
 def main():

@@ -6,6 +6,7 @@
 Each line is a case and its outcome. A stream is the sum of the drawn numbers and the next number of the generator. The test beside it
 (tests/python/ops/test_recorded.py) evaluates the same cases with Phlox.
 """
+import functools
 import sys
 import warnings
 
@@ -41,7 +42,9 @@ F.rrelu(-ones({n}), training=True) | rand_like(ones({n}).double()) | randn_like(
 """
 
 
+@functools.cache
 def names(torch):
+    """The names of torch, and F for torch.nn.functional."""
     space = {name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")}
     return {**space, "F": torch.nn.functional}
 
