@@ -14,7 +14,7 @@ static px_status raise(const px__var *given, int count) {
   const char *dot = strrchr(cls, '.');
   px_status status = PX_RUNTIME;
   for (int i = 1; i < PX_STATUS_COUNT; i++)
-    if (!strcmp(dot ? dot + 1 : cls, px_status_exception((px_status)i))) status = (px_status)i;
+    if (px__is(dot ? dot + 1 : cls, px_status_exception((px_status)i))) status = (px_status)i;
   PX_FAIL(status, "%s", text.text ? text.text : "");
 }
 

@@ -16,7 +16,7 @@ static px_status evaluate(px__var *out, frame *f, px__node *node);
 static px_status run(frame *f, px__node *block);
 
 static bool is_path(const px__node *node, const char *path) {
-  return node->path && !strcmp(node->path, path);
+  return node->path && px__is(node->path, path);
 }
 
 // ---- names
@@ -65,9 +65,9 @@ static px_status attribute(px__var *out, frame *f, px__node *node) {
   PX_TRY(evaluate(&of, f, node->parts[0]));
   if (of.sort == PX__CLASS) return enum_member(out, f->script, of.v.definition, node->name);
   if (of.sort == PX__OBJECT) return px__object_get(out, of, node->name);
-  if (of.sort == PX__TUPLE && of.v.box->count == 2 && !strcmp(node->name, "name"))
+  if (of.sort == PX__TUPLE && of.v.box->count == 2 && px__is(node->name, "name"))
     return *out = px__var_keep(of.v.box->items[0]), PX_OK;
-  if (of.sort == PX__TUPLE && of.v.box->count == 2 && !strcmp(node->name, "value"))
+  if (of.sort == PX__TUPLE && of.v.box->count == 2 && px__is(node->name, "value"))
     return *out = px__var_keep(of.v.box->items[1]), PX_OK;
   px__named_var arg = {NULL, of};
   return px__call_op(out, f->script, node, node->name, &arg, 1);  // x.dtype
@@ -119,7 +119,7 @@ static px_status call_definition(px__var *out, frame *f, const px__node *call,
     PX_TRY(evaluate_arguments(&args, f, call, self));
     return px__call(out, f->script, definition, args.items, args.count);
   }
-  bool tuple = !strcmp(definition->base, "NamedTuple");
+  bool tuple = px__is(definition->base, "NamedTuple");
   px__definition *init = px__method_find(definition, "__init__");
   PX_CHECK(tuple || init, PX_UNIMPLEMENTED,
            "a call of the class %s, which has no __init__, is not supported", definition->name);
@@ -162,7 +162,7 @@ static px_status call_reflection(px__var *out, frame *f, const px__node *call, b
              "getattr() expects an object and a text");
     return px__object_get(out, of, name.v.box->text);
   }
-  if (callee->kind == PX__ATTRIBUTE && callee->name && !strcmp(callee->name, "__new__") &&
+  if (callee->kind == PX__ATTRIBUTE && callee->name && px__is(callee->name, "__new__") &&
       call->count == 2) {
     PX__SCOPED_VAR cls = {0};
     *known = true;
@@ -454,7 +454,7 @@ px_status px__constant(px__var *out, px_script *script, px__node *node) {
 
 static int parameter_index(const px__definition *function, const char *name) {
   for (int i = 0; i < function->parameter_count; i++)
-    if (!strcmp(function->parameters[i].name, name)) return i;
+    if (px__is(function->parameters[i].name, name)) return i;
   return -1;
 }
 

@@ -10,27 +10,27 @@
 
 static px_status integer(px__var *out, const char *name, int64_t a, int64_t b, bool *known) {
   uint64_t x = (uint64_t)a, y = (uint64_t)b;
-  bool divides = !strcmp(name, "floordiv") || !strcmp(name, "remainder") || !strcmp(name, "div") ||
-                 !strcmp(name, "fmod") || !strcmp(name, "floor_divide");
+  bool divides = px__is(name, "floordiv") || px__is(name, "remainder") || px__is(name, "div") ||
+                 px__is(name, "fmod") || px__is(name, "floor_divide");
   PX_CHECK(!divides || b, PX_ZERO_DIVISION, "division by zero");
   int64_t quotient = !divides ? 0 : b == -1 ? (int64_t)-x : a / b;
   int64_t rest = !divides || b == -1 ? 0 : a % b;
   bool mixed = rest && (rest < 0) != (b < 0);
-  if (!strcmp(name, "add")) return *out = px__of_int((int64_t)(x + y)), PX_OK;
-  if (!strcmp(name, "sub")) return *out = px__of_int((int64_t)(x - y)), PX_OK;
-  if (!strcmp(name, "mul")) return *out = px__of_int((int64_t)(x * y)), PX_OK;
-  if (!strcmp(name, "floordiv") || !strcmp(name, "floor_divide"))
+  if (px__is(name, "add")) return *out = px__of_int((int64_t)(x + y)), PX_OK;
+  if (px__is(name, "sub")) return *out = px__of_int((int64_t)(x - y)), PX_OK;
+  if (px__is(name, "mul")) return *out = px__of_int((int64_t)(x * y)), PX_OK;
+  if (px__is(name, "floordiv") || px__is(name, "floor_divide"))
     return *out = px__of_int(quotient - mixed), PX_OK;
-  if (!strcmp(name, "remainder")) return *out = px__of_int(mixed ? rest + b : rest), PX_OK;
-  if (!strcmp(name, "__and__")) return *out = px__of_int(a & b), PX_OK;
-  if (!strcmp(name, "__or__")) return *out = px__of_int(a | b), PX_OK;
-  if (!strcmp(name, "__xor__")) return *out = px__of_int(a ^ b), PX_OK;
+  if (px__is(name, "remainder")) return *out = px__of_int(mixed ? rest + b : rest), PX_OK;
+  if (px__is(name, "__and__")) return *out = px__of_int(a & b), PX_OK;
+  if (px__is(name, "__or__")) return *out = px__of_int(a | b), PX_OK;
+  if (px__is(name, "__xor__")) return *out = px__of_int(a ^ b), PX_OK;
   bool shifts = b >= 0 && b < 64;
-  if (!strcmp(name, "__lshift__") && shifts) return *out = px__of_int((int64_t)(x << b)), PX_OK;
-  if (!strcmp(name, "__rshift__") && shifts) return *out = px__of_int(a >> b), PX_OK;
-  if (!strcmp(name, "min")) return *out = px__of_int(a < b ? a : b), PX_OK;
-  if (!strcmp(name, "max")) return *out = px__of_int(a > b ? a : b), PX_OK;
-  if (!strcmp(name, "gcd")) {
+  if (px__is(name, "__lshift__") && shifts) return *out = px__of_int((int64_t)(x << b)), PX_OK;
+  if (px__is(name, "__rshift__") && shifts) return *out = px__of_int(a >> b), PX_OK;
+  if (px__is(name, "min")) return *out = px__of_int(a < b ? a : b), PX_OK;
+  if (px__is(name, "max")) return *out = px__of_int(a > b ? a : b), PX_OK;
+  if (px__is(name, "gcd")) {
     uint64_t p = a < 0 ? -x : x, q = b < 0 ? -y : y;
     while (q) {
       uint64_t left = p % q;
@@ -53,7 +53,7 @@ static px_status compare(px__var *out, const char *name, px__var a, px__var b, b
   static const char *const names[] = {"lt", "le", "gt", "ge", "eq", "ne"};
   bool results[] = {less, less || same, more, more || same, same, !same};
   for (int i = 0; i < 6; i++)
-    if (!strcmp(name, names[i])) return *out = px__of_bool(results[i]), PX_OK;
+    if (px__is(name, names[i])) return *out = px__of_bool(results[i]), PX_OK;
   *known = false;
   return PX_OK;
 }
@@ -64,7 +64,7 @@ static double floor_remainder(double a, double b) {
 }
 
 static px_status floating(px__var *out, const char *name, double a, double b, bool *known) {
-  bool divides = !strcmp(name, "div") || !strcmp(name, "floordiv") || !strcmp(name, "remainder");
+  bool divides = px__is(name, "div") || px__is(name, "floordiv") || px__is(name, "remainder");
   PX_CHECK(!divides || b != 0, PX_ZERO_DIVISION, "division by zero");
   const struct {
     const char *name;
@@ -83,7 +83,7 @@ static px_status floating(px__var *out, const char *name, double a, double b, bo
               {"copysign", copysign(a, b)},
               {"log", log(a) / log(b)}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (!strcmp(name, rows[i].name)) return *out = px__of_float(rows[i].value), PX_OK;
+    if (px__is(name, rows[i].name)) return *out = px__of_float(rows[i].value), PX_OK;
   *known = false;
   return PX_OK;
 }
@@ -121,35 +121,35 @@ static px_status one_float(px__var *out, const char *name, double a, bool *known
               {"asinh", asinh}, {"acosh", acosh},  {"atanh", atanh},  {"erf", erf},
               {"erfc", erfc},   {"gamma", tgamma}, {"lgamma", lgamma}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (!strcmp(name, rows[i].name)) return *out = px__of_float(rows[i].function(a)), PX_OK;
-  if (!strcmp(name, "floor")) return rounded(out, floor(a));
-  if (!strcmp(name, "ceil")) return rounded(out, ceil(a));
-  if (!strcmp(name, "round")) return *out = px__of_float(rint(a)), PX_OK;
-  if (!strcmp(name, "degrees")) return *out = px__of_float(a * (180 / M_PI)), PX_OK;
-  if (!strcmp(name, "radians")) return *out = px__of_float(a * (M_PI / 180)), PX_OK;
-  if (!strcmp(name, "isnan")) return *out = px__of_bool(isnan(a)), PX_OK;
-  if (!strcmp(name, "isinf")) return *out = px__of_bool(isinf(a)), PX_OK;
-  if (!strcmp(name, "isfinite")) return *out = px__of_bool(isfinite(a)), PX_OK;
+    if (px__is(name, rows[i].name)) return *out = px__of_float(rows[i].function(a)), PX_OK;
+  if (px__is(name, "floor")) return rounded(out, floor(a));
+  if (px__is(name, "ceil")) return rounded(out, ceil(a));
+  if (px__is(name, "round")) return *out = px__of_float(rint(a)), PX_OK;
+  if (px__is(name, "degrees")) return *out = px__of_float(a * (180 / M_PI)), PX_OK;
+  if (px__is(name, "radians")) return *out = px__of_float(a * (M_PI / 180)), PX_OK;
+  if (px__is(name, "isnan")) return *out = px__of_bool(isnan(a)), PX_OK;
+  if (px__is(name, "isinf")) return *out = px__of_bool(isinf(a)), PX_OK;
+  if (px__is(name, "isfinite")) return *out = px__of_bool(isfinite(a)), PX_OK;
   *known = false;
   return PX_OK;
 }
 
 static px_status one(px__var *out, const char *name, px__var a, bool *known) {
   bool whole = a.sort != PX__FLOAT;
-  if (!strcmp(name, "neg"))
+  if (px__is(name, "neg"))
     return *out = whole ? px__of_int((int64_t) - (uint64_t)a.v.i) : px__of_float(-a.v.f), PX_OK;
-  if (!strcmp(name, "abs"))
+  if (px__is(name, "abs"))
     return *out = whole ? px__of_int(a.v.i < 0 ? (int64_t) - (uint64_t)a.v.i : a.v.i)
                         : px__of_float(fabs(a.v.f)),
            PX_OK;
-  if (!strcmp(name, "bitwise_not") && whole) return *out = px__of_int(~a.v.i), PX_OK;
-  if (!strcmp(name, "Float") || !strcmp(name, "float"))
+  if (px__is(name, "bitwise_not") && whole) return *out = px__of_int(~a.v.i), PX_OK;
+  if (px__is(name, "Float") || px__is(name, "float"))
     return *out = px__of_float(px__to_float(a)), PX_OK;
-  if (!strcmp(name, "Int") || !strcmp(name, "int"))
+  if (px__is(name, "Int") || px__is(name, "int"))
     return whole ? (*out = px__of_int(a.v.i), PX_OK) : rounded(out, trunc(a.v.f));
-  if (!strcmp(name, "Bool") || !strcmp(name, "bool"))
+  if (px__is(name, "Bool") || px__is(name, "bool"))
     return *out = px__of_bool(px__to_float(a) != 0), PX_OK;
-  if (!strcmp(name, "Complex") || !strcmp(name, "complex"))
+  if (px__is(name, "Complex") || px__is(name, "complex"))
     return *out = (px__var){PX__COMPLEX, {.c = {px__to_float(a), 0}}}, PX_OK;
   return one_float(out, name, px__to_float(a), known);
 }
@@ -160,8 +160,8 @@ px_status px__call_numbers(px__var *out, px_script *script, const char *name, co
   for (int i = 0; i < count; i++)
     if (!px__is_number(given[i])) return PX_OK;
   if (count < 1 || count > 2) {
-    bool range = count == 3 && !strcmp(name, "__range_length");
-    bool derived = count == 3 && !strcmp(name, "__derive_index");
+    bool range = count == 3 && px__is(name, "__range_length");
+    bool derived = count == 3 && px__is(name, "__derive_index");
     int64_t a = count == 3 ? given[0].v.i : 0, b = count == 3 ? given[1].v.i : 0;
     int64_t c = count == 3 ? given[2].v.i : 0, length = 0;
     *known = range || derived;

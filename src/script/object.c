@@ -9,25 +9,25 @@
 px__definition *px__definition_find(px_script *script, const char *name) {
   if (strncmp(name, "__torch__", 9)) return NULL;
   for (px__definition *d = script->definitions; d; d = d->next)
-    if (!d->owner && !strcmp(d->name, name)) return d;
+    if (!d->owner && px__is(d->name, name)) return d;
   return NULL;
 }
 
 px__definition *px__method_find(const px__definition *cls, const char *name) {
   for (px__definition *d = cls->methods; d; d = d->next_method)
-    if (!strcmp(d->own, name)) return d;
+    if (px__is(d->own, name)) return d;
   return NULL;
 }
 
 int px__attribute_index(const px__definition *cls, const char *name) {
   for (int i = 0; i < cls->attribute_count; i++)
-    if (!strcmp(cls->attributes[i], name)) return i;
+    if (px__is(cls->attributes[i], name)) return i;
   return -1;
 }
 
 // ---- objects
 
-static bool is_module(const px__definition *cls) { return !strcmp(cls->base, "Module"); }
+static bool is_module(const px__definition *cls) { return px__is(cls->base, "Module"); }
 
 static void describe(const px_module *module, char *text, size_t capacity) {
   px_value name = px_module_attribute(module, "original_name");
@@ -72,7 +72,7 @@ px_status px__object_get(px__var *out, px__var object, const char *name) {
            box->definition->own, name);
   px_module_entry entry;
   char kind = box->definition->kinds[at];
-  if (box->module && !strcmp(name, "training"))
+  if (box->module && px__is(name, "training"))
     return *out = px__of_bool(px_module_training(box->module)), PX_OK;
   if (box->module && (kind == 'p' || kind == 'b') &&
       px_module_entry_find(box->module, name, &entry)) {
@@ -99,7 +99,7 @@ px_status px__object_set(px__var object, const char *name, px__var value) {
   PX_CHECK(at >= 0 && at < box->count, PX_ATTRIBUTE, "'%s' object has no attribute '%s'",
            box->definition->own, name);
   char kind = box->definition->kinds[at];
-  if (box->module && !strcmp(name, "training") && value.sort == PX__BOOL)
+  if (box->module && px__is(name, "training") && value.sort == PX__BOOL)
     px_module_set_training(box->module, value.v.i);
   if (box->module && (kind == 'p' || kind == 'b')) return set_entry(box->module, kind, name, value);
   px_module *child = value.sort == PX__OBJECT ? value.v.box->module : NULL;

@@ -48,8 +48,8 @@ static const char *word_of(const px_param *param, int64_t number) {
   static const char *const reductions[] = {"none", "mean", "sum"};
   static const char *const formats[] = {"contiguous_format", "preserve_format", "channels_last",
                                         "channels_last_3d"};
-  if (!strcmp(param->name, "reduction") && number >= 0 && number < 3) return reductions[number];
-  if (!strcmp(param->name, "memory_format") && number >= 0 && number < 4) return formats[number];
+  if (px__is(param->name, "reduction") && number >= 0 && number < 3) return reductions[number];
+  if (px__is(param->name, "memory_format") && number >= 0 && number < 4) return formats[number];
   return NULL;
 }
 
@@ -125,7 +125,7 @@ static px_status convert(px_value *out, matching *m, const px_param *param, px__
 
 static int parameter_index(const px_op *op, const char *name) {
   for (int i = 0; i < op->param_count; i++)
-    if (!strcmp(op->params[i].name, name)) return i;
+    if (px__is(op->params[i].name, name)) return i;
   return -1;
 }
 
@@ -136,7 +136,7 @@ static bool is_ignored(const px__named_var *arg) {
   bool usual =
       arg->value.sort == PX__NONE || (px__is_number(arg->value) && !px__to_float(arg->value));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(arg->name, names[i])) return usual || !strcmp(names[i], "memory_format");
+    if (px__is(arg->name, names[i])) return usual || px__is(names[i], "memory_format");
   return false;
 }
 
@@ -147,7 +147,7 @@ static px_status match(matching *m, const px_op *op, const px__named_var *given,
   for (int i = 0; i < op->param_count && *fits; i++) m->values[i] = PX_NONE();
   for (int i = 0; i < count && *fits; i++) {
     int at = given[i].name ? parameter_index(op, given[i].name) : i;
-    if (given[i].name && (!strcmp(given[i].name, "out") || (at < 0 && is_ignored(&given[i]))))
+    if (given[i].name && (px__is(given[i].name, "out") || (at < 0 && is_ignored(&given[i]))))
       continue;
     *fits = at >= 0 && at < op->param_count && !set[at];
     if (!*fits) return PX_OK;
@@ -240,7 +240,7 @@ static pair resizes[] = {{"upsample_nearest1d", "nearest"},
 #define SECOND_OF(pairs, name) second_of(pairs, sizeof(pairs) / sizeof *(pairs), name)
 static const char *second_of(pair *pairs, size_t count, const char *name) {
   for (size_t i = 0; i < count; i++)
-    if (!strcmp(pairs[i][0], name)) return pairs[i][1];
+    if (px__is(pairs[i][0], name)) return pairs[i][1];
   return NULL;
 }
 
@@ -283,7 +283,7 @@ static px_status rewrite(const char **name, px__named_var *given, int *count, px
     }
     *count = used;
     *name = orders[i].op;
-    if (!strcmp(*name, "embedding") && used == 3 && given[2].value.v.i == -1)
+    if (px__is(*name, "embedding") && used == 3 && given[2].value.v.i == -1)
       given[2].value = px__none();
     return PX_OK;
   }
@@ -295,7 +295,7 @@ static px_status rewrite(const char **name, px__named_var *given, int *count, px
     *name = "pad";
     return PX_OK;
   }
-  bool unbiased = (!strcmp(*name, "var") || !strcmp(*name, "std")) && *count > 1;
+  bool unbiased = (px__is(*name, "var") || px__is(*name, "std")) && *count > 1;
   int flag = unbiased && given[1].value.sort == PX__BOOL && !given[1].name ? 1 : 2;
   if (unbiased && *count > flag && given[flag].value.sort == PX__BOOL && !given[flag].name) {
     px__var dim = flag == 2 ? old[1].value : px__none();
@@ -317,13 +317,13 @@ static px_status attempt(px__var *out, px_script *script, const px_op *op, bool 
   PX_TRY(match(&m, op, given, count, known));
   if (!*known) return PX_OK;
   for (int i = 0; i < count; i++)
-    if (given[i].name && !strcmp(given[i].name, "out") && given[i].value.sort == PX__TENSOR)
+    if (given[i].name && px__is(given[i].name, "out") && given[i].value.sort == PX__TENSOR)
       to = given[i].value.v.tensor;
   return run(out, script, op, inplace ? PX_CALL_INPLACE : to ? PX_CALL_OUT : PX_CALL_NEW, &m, to);
 }
 
 static bool has_name(const px_op *op, const char *name) {
-  if (!strcmp(op->name, name) || !strcmp(op->python_name, name)) return true;
+  if (px__is(op->name, name) || px__is(op->python_name, name)) return true;
   size_t length = strlen(name);
   for (const char *at = op->aliases; at && (at = strstr(at, name)); at += length) {
     bool begins = at == op->aliases || at[-1] == ' ' ||
@@ -359,7 +359,7 @@ static px_status call_builtin(px__var *out, px_script *script, const char *name,
   static px__builtin *const tables[] = {px__call_numbers, px__call_texts,   px__call_lists,
                                         px__call_dicts,   px__call_general, px__call_tensors};
   px__var values[ARGS];
-  bool named = false, plain = !strcmp(name, "tensor") || !strcmp(name, "to");
+  bool named = false, plain = px__is(name, "tensor") || px__is(name, "to");
   for (int i = 0; i < count; i++) {
     named |= given[i].name && !plain;
     values[i] = given[i].value;

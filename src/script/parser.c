@@ -45,16 +45,29 @@ static px_status node_new(px__node **out, parser *p, px__node_kind kind) {
   return PX_OK;
 }
 
-// Adds a part. Arrays grow at powers of two.
+// Makes room for one more item of an array in the arena, which grows at powers of two.
+static px_status grow(void *array, size_t size, int count, px_script *script) {
+  void **old = array, *grown;
+  if (count & (count - 1)) return PX_OK;
+  PX_TRY(px__arena_alloc(&grown, script, (count ? 2 * (size_t)count : 1) * size));
+  if (count) memcpy(grown, *old, (size_t)count * size);
+  *old = grown;
+  return PX_OK;
+}
+
 static px_status add_part(parser *p, px__node *node, px__node *part) {
-  if (!(node->count & (node->count - 1))) {
-    px__node **grown;
-    size_t capacity = node->count ? 2 * (size_t)node->count : 1;
-    PX_TRY(px__arena_alloc((void **)&grown, p->lexer.script, capacity * sizeof *grown));
-    if (node->count) memcpy(grown, node->parts, (size_t)node->count * sizeof *grown);
-    node->parts = grown;
-  }
+  PX_TRY(grow(&node->parts, sizeof *node->parts, node->count, p->lexer.script));
   node->parts[node->count++] = part;
+  return PX_OK;
+}
+
+// "a.b" of "a" and "b".
+static px_status join(const char **out, parser *p, const char *before, const char *name) {
+  size_t length = strlen(before) + strlen(name) + 2;
+  char *text;
+  PX_TRY(px__arena_alloc((void **)&text, p->lexer.script, length));
+  snprintf(text, length, "%s.%s", before, name);
+  *out = text;
   return PX_OK;
 }
 
@@ -68,7 +81,7 @@ static px_status enter(parser *p) {
 
 static int slot_of(const parser *p, const char *name) {
   for (int i = p->name_count - 1; i >= 0; i--)
-    if (!strcmp(p->names[i], name)) return i;
+    if (px__is(p->names[i], name)) return i;
   return -1;
 }
 
@@ -109,16 +122,10 @@ static px_status name_node(px__node **out, parser *p) {
 
 static px_status attribute_node(px__node **node, parser *p) {
   px__node *of = *node;
-  char *path;
   PX_TRY(node_new(node, p, PX__ATTRIBUTE));
   PX_TRY(add_part(p, *node, of));
   PX_TRY(expect_name(&(*node)->name, p));
-  if (!of->path) return PX_OK;
-  size_t length = strlen(of->path) + strlen((*node)->name) + 2;
-  PX_TRY(px__arena_alloc((void **)&path, p->lexer.script, length));
-  snprintf(path, length, "%s.%s", of->path, (*node)->name);
-  (*node)->path = path;
-  return PX_OK;
+  return of->path ? join(&(*node)->path, p, of->path, (*node)->name) : PX_OK;
 }
 
 // ---- expressions
@@ -206,10 +213,7 @@ static px_status parse_postfix(px__node **out, parser *p) {
       PX_TRY(parse_parts(*out, p, ")", &comma));
     } else if (at_sign(p, "[")) {
       PX_TRY(node_new(out, p, PX__SUBSCRIPT));
-      PX_TRY(node_new(&index, p, PX__TUPLE_OF));
-      PX_TRY(advance(p));
-      PX_TRY(parse_parts(index, p, "]", &comma));
-      if (index->count == 1 && !comma) index = index->parts[0];
+      PX_TRY(parse_brackets(&index, p, PX__TUPLE_OF, "]"));
       PX_TRY(add_part(p, *out, of));
       PX_TRY(add_part(p, *out, index));
     } else {
@@ -307,10 +311,10 @@ static px_status parse_binary(px__node **out, parser *p, int level) {
     px__node *right, *left = *out;
     if (length == PX__SCRIPT_NESTING) PX__FAIL_SYNTAX(&p->lexer, "the code is nested too deeply");
     PX_TRY(advance(p));
-    bool is_not = !strcmp(operators[at].sign, "is") && at_word(p, "not");
+    bool is_not = px__is(operators[at].sign, "is") && at_word(p, "not");
     if (is_not) PX_TRY(advance(p));
     PX_TRY(parse_binary(&right, p, level + 1));
-    if (!strcmp(operators[at].sign, "in"))
+    if (px__is(operators[at].sign, "in"))
       PX_TRY(operator_call(out, p, "torch.__contains__", right, left));
     else
       PX_TRY(operator_call(out, p, is_not ? "torch.__isnot__" : operators[at].path, left, right));
@@ -503,15 +507,10 @@ static px_status parse_block(px__node **out, parser *p) {
 static px_status definition_new(px__definition **out, parser *p, px__definition *owner) {
   px_script *script = p->lexer.script;
   const char *before = owner ? owner->name : p->qualifier;
-  char *name;
   PX_TRY(px__arena_alloc((void **)out, script, sizeof **out));
   **out = (px__definition){.owner = owner, .file = p->file, .next = script->definitions};
   PX_TRY(expect_name(&(*out)->own, p));
-  size_t length = strlen(before) + strlen((*out)->own) + 2;
-  PX_TRY(px__arena_alloc((void **)&name, script, length));
-  snprintf(name, length, "%s.%s", before, (*out)->own);
-  (*out)->name = name;
-  return PX_OK;
+  return join(&(*out)->name, p, before, (*out)->own);
 }
 
 static px_status parse_parameter(px__parameter *out, parser *p) {
@@ -568,15 +567,6 @@ static px_status parse_function(parser *p, px__definition *owner) {
   return PX_OK;
 }
 
-static px_status grow(void *array, size_t size, int count, px_script *script) {
-  void **old = array, *grown;
-  if (count & (count - 1)) return PX_OK;
-  PX_TRY(px__arena_alloc(&grown, script, (count ? 2 * (size_t)count : 1) * size));
-  if (count) memcpy(grown, *old, (size_t)count * size);
-  *old = grown;
-  return PX_OK;
-}
-
 static px_status add_attribute(px__definition *cls, px_script *script, const char *name,
                                px__node *type, px__node *value) {
   int n = cls->attribute_count;
@@ -588,7 +578,7 @@ static px_status add_attribute(px__definition *cls, px_script *script, const cha
   cls->types[n] = type;
   cls->values[n] = value;
   bool final = type && type->kind == PX__SUBSCRIPT && type->parts[0]->path &&
-               !strcmp(type->parts[0]->path, "Final");
+               px__is(type->parts[0]->path, "Final");
   cls->kinds[n] = final ? 'f' : 0;
   cls->attribute_count++;
   return PX_OK;
@@ -603,7 +593,7 @@ static bool lists(const px__node *list, const char *name) {
   for (int i = 0; list && list->kind == PX__LIST_OF && i < list->count; i++) {
     px__var text = list->parts[i]->value;
     if (list->parts[i]->kind == PX__LITERAL && text.sort == PX__TEXT &&
-        !strcmp(text.v.box->text, name))
+        px__is(text.v.box->text, name))
       return true;
   }
   return false;
@@ -620,8 +610,8 @@ static px_status member(px__definition *cls, parser *p, px__node *s, tensor_name
     return add_attribute(cls, script, to->parts[1]->value.v.box->text, s->parts[1], NULL);
   if (s->kind != PX__ASSIGN || to->kind != PX__NAME)
     PX__FAIL_SYNTAX(&p->lexer, "unexpected statement in class %.100s", cls->own);
-  if (!strcmp(to->name, "__parameters__")) return names->parameters = s->parts[1], PX_OK;
-  if (!strcmp(to->name, "__buffers__")) return names->buffers = s->parts[1], PX_OK;
+  if (px__is(to->name, "__parameters__")) return names->parameters = s->parts[1], PX_OK;
+  if (px__is(to->name, "__buffers__")) return names->buffers = s->parts[1], PX_OK;
   if (!strncmp(to->name, "__", 2)) return PX_OK;  // hooks, by name: they are methods
   return add_attribute(cls, script, to->name, NULL, s->parts[1]);
 }

@@ -110,7 +110,7 @@ px_status px_script_get(px_tree **out, px_script *self, const char *name) {
   const char *last;
   PX__SCOPED_VAR object = {0}, value = {0};
   PX_TRY(object_of(&object, self, name, &last));
-  if (!strcmp(last, "original_name")) return px_tree_text(out, object.v.box->definition->own);
+  if (px__is(last, "original_name")) return px_tree_text(out, object.v.box->definition->own);
   PX_TRY(px__object_get(&value, object, last));
   return px__to_tree(out, value, 0);
 }

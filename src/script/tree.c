@@ -65,7 +65,7 @@ static px_status parts_to(px_tree **out, const px__box *box, px_tree_kind kind, 
 }
 
 px_status px__to_tree(px_tree **out, px__var v, int depth) {
-  bool named = v.sort == PX__OBJECT && !strcmp(v.v.box->definition->base, "NamedTuple");
+  bool named = v.sort == PX__OBJECT && px__is(v.v.box->definition->base, "NamedTuple");
   PX_CHECK(depth < PX_TREE_DEPTH, PX_VALUE, "the result is nested deeper than %d levels",
            PX_TREE_DEPTH);
   switch (v.sort) {

@@ -64,17 +64,17 @@ static bool is_generic(px_script *script, px__var v, const px__node *type, int d
   const char *name = type->parts[0]->path ? type->parts[0]->path : "";
   px__node *const *inner;
   int count = parameters(type, &inner);
-  if (!strcmp(name, "Optional"))
+  if (px__is(name, "Optional"))
     return v.sort == PX__NONE || is_instance(script, v, inner[0], depth + 1);
-  if (!strcmp(name, "Final")) return is_instance(script, v, inner[0], depth + 1);
-  if (!strcmp(name, "List")) return v.sort == PX__LIST && all_items(script, v, inner, 1, depth);
-  if (!strcmp(name, "Dict"))
+  if (px__is(name, "Final")) return is_instance(script, v, inner[0], depth + 1);
+  if (px__is(name, "List")) return v.sort == PX__LIST && all_items(script, v, inner, 1, depth);
+  if (px__is(name, "Dict"))
     return v.sort == PX__DICT && count == 2 && all_items(script, v, inner, 2, depth);
-  if (!strcmp(name, "Tuple")) {
+  if (px__is(name, "Tuple")) {
     if (v.sort != PX__TUPLE) return false;
     return v.v.box->count == count && (!count || all_items(script, v, inner, count, depth));
   }
-  for (int i = 0; !strcmp(name, "Union") && i < count; i++)
+  for (int i = 0; px__is(name, "Union") && i < count; i++)
     if (is_instance(script, v, inner[i], depth + 1)) return true;
   return strcmp(name, "Union") != 0;  // Future, RRef and others are checked where they are used
 }
@@ -88,12 +88,12 @@ static bool is_plain(px_script *script, px__var v, const char *name) {
               {"NoneType", PX__NONE}, {"list", PX__LIST},    {"tuple", PX__TUPLE},
               {"dict", PX__DICT},     {"Device", PX__DEVICE}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (!strcmp(name, rows[i].name)) return v.sort == rows[i].sort;
-  if (!strcmp(name, "number")) return px__is_number(v) || v.sort == PX__COMPLEX;
+    if (px__is(name, rows[i].name)) return v.sort == rows[i].sort;
+  if (px__is(name, "number")) return px__is_number(v) || v.sort == PX__COMPLEX;
   const px__definition *cls = px__definition_find(script, name);
   if (!cls || !cls->is_class) return true;
-  if (!strcmp(cls->base, "Enum")) return v.sort == PX__TUPLE;
-  bool tuple = !strcmp(cls->base, "NamedTuple") && v.sort == PX__TUPLE;
+  if (px__is(cls->base, "Enum")) return v.sort == PX__TUPLE;
+  bool tuple = px__is(cls->base, "NamedTuple") && v.sort == PX__TUPLE;
   bool interface = strstr(cls->base, "Interface") != NULL;
   return tuple || (v.sort == PX__OBJECT && (interface || v.v.box->definition == cls));
 }

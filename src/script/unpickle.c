@@ -200,7 +200,7 @@ static px_status storage_dtype(px_dtype *out, const char *name) {
     char known[64];
     bool stored = d < PX_DTYPE_COMPUTED || d == PX_COMPLEX64 || d == PX_COMPLEX128;
     snprintf(known, sizeof known, "torch.%sStorage", px_dtype_class((px_dtype)d));
-    if (stored && !strcmp(name, known)) return *out = (px_dtype)d, PX_OK;
+    if (stored && px__is(name, known)) return *out = (px_dtype)d, PX_OK;
   }
   PX_FAIL(PX_UNIMPLEMENTED, "storages of type %s are not supported", name);
 }
@@ -308,15 +308,15 @@ static px_status build_enum(px__var *out, px_script *script, const px__definitio
 }
 
 static px_status call_global(px__var *out, unpickler *u, const char *name, const px__box *args) {
-  if (!strcmp(name, "torch._utils._rebuild_tensor_v2")) return rebuild_tensor(out, args);
-  if (!strcmp(name, "torch.device")) return build_device(out, args);
-  if (!strcmp(name, "builtins.complex")) return build_complex(out, args);
-  if (!strcmp(name, "collections.OrderedDict") && !args->count)
+  if (px__is(name, "torch._utils._rebuild_tensor_v2")) return rebuild_tensor(out, args);
+  if (px__is(name, "torch.device")) return build_device(out, args);
+  if (px__is(name, "builtins.complex")) return build_complex(out, args);
+  if (px__is(name, "collections.OrderedDict") && !args->count)
     return px__box_new(out, u->script, PX__DICT);
   if (!strncmp(name, "torch.jit._pickle.", 18) && args->count >= 1 &&
       args->items[0].sort == PX__LIST)  // build_intlist, restore_type_tag and others
     return *out = px__var_keep(args->items[0]), PX_OK;
-  if (!strcmp(name, "torch.jit._pickle.restore_type_tag") && args->count >= 1)
+  if (px__is(name, "torch.jit._pickle.restore_type_tag") && args->count >= 1)
     return *out = px__var_keep(args->items[0]), PX_OK;
   PX_FAIL(PX_UNIMPLEMENTED, "TorchScript archives with values of %s are not supported", name);
 }
@@ -325,7 +325,7 @@ static px_status reduce(unpickler *u) {
   PX__SCOPED_VAR args = {0}, callee = {0}, made = {0};
   PX_TRY(pop(&args, u));
   PX_TRY(pop(&callee, u));
-  bool enumerated = callee.sort == PX__CLASS && !strcmp(callee.v.definition->base, "Enum");
+  bool enumerated = callee.sort == PX__CLASS && px__is(callee.v.definition->base, "Enum");
   if (args.sort != PX__TUPLE || (callee.sort != PX__GLOBAL && !enumerated))
     FAIL_PICKLE("it calls another value");
   PX_TRY(enumerated ? build_enum(&made, u->script, callee.v.definition, args.v.box)

@@ -233,5 +233,3 @@ extern PyObject *ext_global_hooks;
 // Hook dict of a module, created on first access and a plain attribute afterwards. NULL for other
 // names, with or without an exception.
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name);
-
-// Adds the local shards of a module's sharded parameters to a state dict (dtensor.c).
