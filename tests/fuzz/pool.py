@@ -5,6 +5,7 @@ import collections
 import ctypes
 import gc
 import re
+from datetime import timedelta
 
 import lent
 import phlox as torch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core functions of torch.distributed (phlox/distributed) other than groups (group.c) and
 // collectives (collectives.c): stores, torchrun, and bytes of objects.
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -20,13 +21,13 @@ int ext_to_milliseconds(PyObject *object, int64_t *out) {
     EXT_FAIL_INT(PyExc_TypeError, "timeout must be a datetime.timedelta, not %s",
                  ext_type_name(object));
   }
-  *out = value * 1000 > 1 ? (int64_t)(value * 1000) : 1;
+  const double longest = 86399999999999984;  // of datetime.timedelta, rounded down to a double
+  *out = value * 1000 > 1 ? (int64_t)fmin(value * 1000, longest) : 1;
   return 0;
 }
 
 PyObject *ext_timedelta(int64_t milliseconds) {
-  return ext_call_from("datetime", "timedelta", "(iii)", 0, (int)(milliseconds / 1000),
-                       (int)(milliseconds % 1000 * 1000));
+  return ext_call_from("datetime", "timedelta", "(iiiL)", 0, 0, 0, (long long)milliseconds);
 }
 
 // ---- stores

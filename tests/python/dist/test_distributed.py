@@ -315,6 +315,13 @@ class Stores(unittest.TestCase):
             with self.assertRaisesRegex(dist.DistNetworkError, f"timed out after 20ms while trying to connect to .127.0.0.1, {port}"):
                 dist.TCPStore("127.0.0.1", port, timeout=timedelta(milliseconds=20))
 
+    def test_endless_timeouts_are_the_longest_timedelta(self):
+        endless = type("Endless", (), {"total_seconds": lambda self: float("inf")})()
+        for timeout in (endless, timedelta.max):
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
+            store.set("k", b"v")
+            self.assertEqual((store.get("k"), store.timeout.days), (b"v", timedelta.max.days))
+
 
 class Api(unittest.TestCase):
     def test_uninitialized_errors(self):
