@@ -19,6 +19,22 @@ static inline bool px__operand_row_major(const px_operand *o) {
   }
   return true;
 }
+// An operand whose dimensions are sorted by stride, largest first; itself if it is row-major.
+typedef struct px__ordered {
+  px_operand o;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+} px__ordered;
+static inline const px_operand *px__by_stride(px__ordered *t, const px_operand *o) {
+  if (px__operand_row_major(o)) return o;
+  t->o = *o, t->o.sizes = t->sizes, t->o.strides = t->strides;
+  for (int i = 0; i < o->ndim; i++) {
+    int at = i;
+    for (; at > 0 && t->strides[at - 1] < o->strides[i]; at--)
+      t->sizes[at] = t->sizes[at - 1], t->strides[at] = t->strides[at - 1];
+    t->sizes[at] = o->sizes[i], t->strides[at] = o->strides[i];
+  }
+  return &t->o;
+}
 // True if a 4-D or 5-D operand is channels_last and has no gaps.
 static inline bool px__operand_channels_last(const px_operand *o) {
   int64_t step = 1;

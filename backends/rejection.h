@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples of a distribution from uniform and normal samples, in C and in CUDA C++. Uses inversion,
 // or rejection after Marsaglia and Tsang (2000, gamma) and Hoermann (1993, Poisson and binomial).
-// Draws in the order of PyTorch's CPU implementation.
+// Draws in the order of PyTorch's implementations.
 //
-// The includer provides special.h, k_source, k_uniform(s) in [0, 1) and k_normal(s).
+// The includer provides special.h and a source, k_source: k_is_device(s); k_uniform(s), in [0, 1)
+// for the CPU's generator and in (0, 1] for a device's; k_fraction(s) in [0, 1); k_normal(s) and
+// k_wide_normal(s), a double of a device's.
 #pragma once
 
-K_MATH double k_draw_geometric(k_source *s, double p, double none) {
-  return ceil(log(k_uniform(s)) / log1p(-p)) + none;
-}
-K_MATH double k_draw_cauchy(k_source *s, double median, double sigma) {
-  return median + sigma * tan(K_PI * (k_uniform(s) - 0.5));
-}
-K_MATH double k_draw_log_normal(k_source *s, double mean, double deviation) {
-  return exp(k_normal(s) * deviation + mean);
+// From a uniform number.
+K_MATH double k_geometric(double u, double p) { return ceil(log(u) / log1p(-p)); }
+K_MATH double k_cauchy(double u, double median, double sigma) {
+  return median + sigma * tan(K_PI * (u - 0.5));
 }
 
 // At least `least`, a nonzero number of the result's dtype. The constant 1.0f / 3 is a float, as in
@@ -35,10 +33,19 @@ K_MATH double k_draw_gamma(k_source *s, double alpha, double least) {
   }
 }
 
+// A device's numbers for rates below 64, by products of uniforms, and above 4000, by the normal
+// distribution, are those of cuRAND.
+K_MATH double k_draw_small_rate(k_source *s, double rate) {
+  double k = 0, product = exp(rate) * k_uniform(s);
+  for (; product > 1; k++) product *= k_uniform(s);
+  return k;
+}
 // Products of uniforms for a small rate; NaN for a negative rate.
 K_MATH double k_draw_poisson(k_source *s, double rate, double none) {
   double k = 0;
   if (!(rate > 0)) return rate == 0 ? none : K_nan_f64;
+  if (k_is_device(s) && rate < 64) return k_draw_small_rate(s, rate);
+  if (k_is_device(s) && rate > 4000) return floor(sqrt(rate) * k_wide_normal(s) + rate + 0.5);
   if (rate < 10) {
     double left = exp(-rate), product = k_uniform(s);
     for (; product > left; k++) product *= k_uniform(s);
@@ -61,7 +68,7 @@ K_MATH double k_draw_poisson(k_source *s, double rate, double none) {
 K_MATH double k_draw_few(k_source *s, double count, double chance) {
   double waited = 0, k = 0;
   for (;; k++) {
-    waited += ceil(log(k_uniform(s)) / log1p(-chance));
+    waited += ceil(log(k_fraction(s)) / log1p(-chance));
     if (!(waited <= count)) return k;
   }
 }
@@ -70,7 +77,7 @@ K_MATH double k_draw_many(k_source *s, double count, double chance) {
   double a = -0.0873 + 0.0248 * b + 0.01 * chance, most = 0.92 - 4.2 / b;
   double alpha = (2.83 + 5.1 / b) * wide, m = floor((count + 1) * chance);
   for (;;) {
-    double u = k_uniform(s) - 0.5, v = k_uniform(s), near = 0.5 - fabs(u);
+    double u = k_fraction(s) - 0.5, v = k_fraction(s), near = 0.5 - fabs(u);
     double k = floor((2 * a / near + b) * u + count * chance + 0.5);
     if (near >= 0.07 && v <= most) return k;
     if (k < 0 || k > count) continue;

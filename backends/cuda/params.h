@@ -214,7 +214,7 @@ typedef struct k_random {
   k_where where;
   void *out;
   const void *in, *in2;
-  int64_t n, from, rows;
+  int64_t n, from, rows, stride;
   uint64_t seed, offset, range;
   const uint64_t *state;  // graphs: the seed and an addend of `offset`; else NULL
   double a, b;

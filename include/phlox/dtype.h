@@ -132,7 +132,8 @@ static inline int64_t px_scalar_int(px_scalar s) {
 // type.
 PX_API px_dtype px_scalar_dtype(px_scalar s);
 // True if an element of `dtype` can hold the number, after rounding. Floating-point types hold
-// infinities and NaN; uint8 holds numbers from -255, which wrap; bool holds any number.
+// infinities and NaN; unsigned types hold negative integers, which wrap (uint8 from -255); bool
+// holds any number.
 PX_API bool px_scalar_fits(px_scalar s, px_dtype dtype);
 // Write the number as one element of `dtype`, or read one; for complex dtypes the real part.
 PX_API void px_scalar_store(px_scalar s, px_dtype dtype, void *element);

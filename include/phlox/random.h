@@ -13,7 +13,9 @@ PX_CALL px_generator_new(px_generator **out, px_device device);
 // Returns the default generator of the CPU or of a device; borrowed.
 PX_CALL px_generator_default(px_generator **out, px_device device);
 PX_API px_device px_generator_device(const px_generator *generator);
-PX_API void px_generator_seed(px_generator *generator, uint64_t seed);
+// Fails only for a device generator while a graph is captured: PX_RUNTIME, unless the generator has
+// that seed already.
+PX_API px_status px_generator_seed(px_generator *generator, uint64_t seed);
 PX_API uint64_t px_generator_initial_seed(const px_generator *generator);
 // The state as PyTorch stores it: 5056 bytes for the CPU, 16 for devices (seed, offset).
 PX_API size_t px_generator_state_size(const px_generator *generator);
@@ -34,8 +36,9 @@ PX_CALL px_generator_share(px_generator *generator, px_generator *other);
 // Returns 64 random bits for the host, usable as a seed. PyTorch's int64 random_() uses the
 // lower 63.
 PX_API uint64_t px_generator_next(px_generator *generator);
-// Seeds the default generators of the CPU and of all devices, existing and future.
-PX_API void px_manual_seed(uint64_t seed);
+// Seeds the default generators of the CPU and of all devices, existing and future. Fails as
+// px_generator_seed does, before any is seeded.
+PX_API px_status px_manual_seed(uint64_t seed);
 
 #ifdef __cplusplus
 }

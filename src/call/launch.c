@@ -181,3 +181,8 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
   call->counter = (uint64_t)((n - 1) / (BLOCK * call->blocks * each) + 1) * 4;
   return PX_OK;
 }
+px_status px__call_draws_words(px_call *call, px_generator *generator, int64_t n, uint64_t words) {
+  PX_TRY(px__call_draws(call, generator, n, 1));
+  if (call->counter) call->counter = (words + 3) / 4 * 4;
+  return PX_OK;
+}

@@ -204,6 +204,9 @@ px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_
 // `each` at a time. On devices the generator advances by PyTorch's rule.
 px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int64_t each)
     __attribute__((warn_unused_result));
+// The same for numbers of which a device's thread draws each from at most `words` words.
+px_status px__call_draws_words(px_call *call, px_generator *generator, int64_t n, uint64_t words)
+    __attribute__((warn_unused_result));
 
 // Hooks of the layer above (phlox/extend.h); NULL until set.
 extern const px_op_hooks *px__hooks;

@@ -77,7 +77,7 @@ px_status px_random_order(int64_t *out, int64_t length, int64_t count, bool repl
   if (!generator) {
     PX_TRY(px_seed_draw(&seed, NULL));
     PX_TRY(px_generator_new(&fresh, px_cpu()));
-    px_generator_seed(fresh, (uint64_t)seed);
+    PX_TRY(px_generator_seed(fresh, (uint64_t)seed));
     generator = fresh;
   }
   if (length == 0) return PX_OK;

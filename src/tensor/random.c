@@ -159,14 +159,25 @@ static void set_philox(px_generator *generator, philox_position at) {
   pthread_mutex_unlock(&generators_lock);
 }
 
-void px_generator_seed(px_generator *generator, uint64_t seed) {
+// A captured draw reads the seed when the graph is replayed.
+static px_status check_seed(philox_position at, uint64_t seed) {
+  PX_CHECK(at.seed == seed || !px__capturing(), PX_RUNTIME,
+           "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new "
+           "seed is the same as the original seed.");
+  return PX_OK;
+}
+
+px_status px_generator_seed(px_generator *generator, uint64_t seed) {
+  PX_GIVEN(generator);
   if (generator->engine) {
     px_mt19937_lock(generator->engine);
     px_mt19937_seed(generator->engine, seed);
     px_mt19937_unlock(generator->engine);
-    return;
+    return PX_OK;
   }
+  PX_TRY(check_seed(get_philox(generator), seed));
   set_philox(generator, (philox_position){seed, 0});
+  return PX_OK;
 }
 
 uint64_t px_generator_initial_seed(const px_generator *generator) {
@@ -201,6 +212,7 @@ px_status px_generator_set_state(px_generator *generator, const void *state, siz
   }
   philox_position at;
   PX_TRY(px__philox_load(&at.seed, &at.offset, state));
+  PX_TRY(check_seed(get_philox(generator), at.seed));
   set_philox(generator, at);
   return PX_OK;
 }
@@ -217,6 +229,7 @@ px_status px_generator_set_offset(px_generator *generator, uint64_t offset) {
   PX_GIVEN(generator);
   PX_CHECK(!generator->engine, PX_RUNTIME, "CPU Generator does not use offset");
   PX_CHECK(offset % 4 == 0, PX_RUNTIME, "offset must be a multiple of 4");
+  if (px__capturing()) return px__capture_refuse("Cannot call CUDAGeneratorImpl::set_offset");
   pthread_mutex_lock(&generators_lock);
   generator->state->at.offset = offset;
   pthread_mutex_unlock(&generators_lock);
@@ -307,33 +320,30 @@ void px_random_isolate(px_generator *host, int device) {
     isolated[row].device = device;
   }
   pthread_mutex_unlock(&generators_lock);
-  if (host) px_manual_seed(first_seed);
+  if (host) (void)px_manual_seed(first_seed);
 }
 
-// Seeds the generators of an isolated thread; false for other threads.
-static bool seed_isolated(uint64_t seed) {
-  px_generator *host = NULL, *device = NULL;
-  pthread_mutex_lock(&generators_lock);
-  int row = isolated_row(false);
-  if (row >= 0) host = isolated[row].host, device = default_of(px_cuda(isolated[row].device));
-  pthread_mutex_unlock(&generators_lock);
-  if (!host) return false;
-  px_generator_seed(host, seed);
-  px_generator_seed(device, seed);
-  return true;
-}
-
-void px_manual_seed(uint64_t seed) {
-  if (seed_isolated(seed)) return;
+px_status px_manual_seed(uint64_t seed) {
+  px_generator *isolated_host = NULL, *device = NULL;
   pthread_mutex_lock(&generators_lock);
   px_generator *host = default_of(px_cpu());
+  int row = isolated_row(false);
+  if (row >= 0)
+    isolated_host = isolated[row].host, device = default_of(px_cuda(isolated[row].device));
+  pthread_mutex_unlock(&generators_lock);
+  if (isolated_host) {
+    PX_TRY(px_generator_seed(device, seed));
+    return px_generator_seed(isolated_host, seed);
+  }
+  PX_TRY(check_seed((philox_position){.seed = default_seed}, seed));
+  pthread_mutex_lock(&generators_lock);
   default_seed = seed;
   for (int i = 0; i < DEFAULT_LIMIT; i++) {
     philox_state *state = device_defaults[i].state;
     if (state) state->at = (philox_position){seed, 0};
   }
   pthread_mutex_unlock(&generators_lock);
-  px_generator_seed(host, seed);
+  return px_generator_seed(host, seed);
 }
 
 // A generator for "cuda" without index fits any device.

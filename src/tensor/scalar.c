@@ -88,7 +88,7 @@ bool px_scalar_fits(px_scalar s, px_dtype dtype) {
   double value = px_scalar_float(s);
   if (!isfinite(value)) return px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
   const px_dtype_info *range = px_dtype_about(dtype);
-  double min = range->kind == 'u' ? -range->max : range->min;
+  double min = range->kind == 'u' && s.kind != 'f' ? -range->max : range->min;
   return value >= min && value <= range->max;
 }
 

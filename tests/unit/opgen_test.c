@@ -107,7 +107,8 @@ PX_TEST(bad_results) {
           "6: a result of x is already given");
   REFUSED(ONE("  result [] : self\n  broadcasts dim\n"), "6: x has no tensor 'dim'");
   REFUSED(ONE("  result [] : self\n  draws 4\n"),
-          "6: expected `draws NUMBER by NUMBER` in an op with a generator");
+          "6: expected `draws NUMBER by NUMBER` or `draws NUMBER of NUMBER words` in an op with a "
+          "generator");
   REFUSED(ONE("  broadcasts self\n"), "1: broadcasts, draws and cuda of x require a result line");
   REFUSED(ONE("  check device\n"), "5: check device of x requires a result line");
   REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm' or no tensor 'self'");

@@ -187,17 +187,24 @@ static void write_result(FILE *to, const og_op *op, const og_result *r, bool las
   }
 }
 
-// Writes `draws N by K`: the kernel draws N numbers, K at a time.
+// Writes `draws N by K`: the kernel draws N numbers, K at a time. `draws N of W words`: each of N
+// numbers may take W words.
 static void write_draws(FILE *to, const og_op *op) {
   const og_field *f = &op->draws;
   const char *by = f->text ? strstr(f->text, " by ") : NULL;
+  const char *of = f->text ? strstr(f->text, " of ") : NULL,
+             *words = of ? strstr(of, " words") : NULL;
   int generator = og_param_find(op, "generator");
   if (!f->text) return;
-  if (!by || generator < 0)
-    og_die(f->location, "expected `draws NUMBER by NUMBER` in an op with a generator");
-  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, by), f->location));
-  const char *each = og_argument_number(op, og_formula(og_skip(by + 4), f->location));
-  fprintf(to, "  PX_TRY(px__call_draws(call, a[%d].v.generator, %s, %s));\n", generator, n, each);
+  if ((!by && !words) || generator < 0)
+    og_die(f->location,
+           "expected `draws NUMBER by NUMBER` or `draws NUMBER of NUMBER words` in an op with a "
+           "generator");
+  const char *end = by ? by : of, *last = by ? og_skip(by + 4) : og_trimmed(of + 4, words);
+  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, end), f->location));
+  const char *each = og_argument_number(op, og_formula(last, f->location));
+  fprintf(to, "  PX_TRY(px__call_draws%s(call, a[%d].v.generator, %s, %s));\n", by ? "" : "_words",
+          generator, n, each);
 }
 
 // Checks that every result has exactly one line.

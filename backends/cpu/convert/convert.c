@@ -287,3 +287,46 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
   else
     px__cpu_pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
 }
+
+// ---- conversions of devices
+
+static int64_t clamped(double x, double min, double max, int64_t none) {
+  if (x != x) return none;
+  return x < min ? (int64_t)min : x > max ? (int64_t)max : (int64_t)x;
+}
+// A float or double (`from_double`) as an integer whose low bits are the element of the dtype.
+static int64_t device_integer(double x, int dtype, bool from_double) {
+  switch (dtype) {
+    case PX_INT8:
+    case PX_INT16:
+    case PX_INT32:
+      return clamped(x, INT32_MIN, INT32_MAX, from_double ? INT32_MIN : 0);
+    case PX_UINT16:
+    case PX_UINT32:
+      return clamped(x, 0, UINT32_MAX, from_double ? INT32_MIN : 0);
+    case PX_UINT64:
+      if (x >= 0x1p63) return (int64_t)(x < 0x1p64 ? (uint64_t)x : UINT64_MAX);
+      return clamped(x, 0, 0x1p63, INT64_MIN);
+    default:
+      return x >= 0x1p63 ? INT64_MAX : clamped(x, (double)INT64_MIN, 0x1p63, INT64_MIN);
+  }
+}
+void px__device_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
+                        int64_t from_stride, int from_dtype, int64_t n) {
+  const px_dtype_info *a = px_dtype_about((px_dtype)to_dtype);
+  const px_dtype_info *b = px_dtype_about((px_dtype)from_dtype);
+  if (b->kind != 'f' || (a->kind != 'i' && a->kind != 'u')) {
+    px__cpu_convert(to, to_stride, to_dtype, from, from_stride, from_dtype, n);
+    return;
+  }
+  PX__BUFFER(double, floats, BLOCK);
+  PX__BUFFER(int64_t, integers, BLOCK);
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    px__cpu_convert(floats, 8, PX_FLOAT64, (const char *)from + i * from_stride, from_stride,
+                    from_dtype, count);
+    for (int64_t k = 0; k < count; k++)
+      integers[k] = device_integer(floats[k], to_dtype, from_dtype == PX_FLOAT64);
+    px__cpu_convert((char *)to + i * to_stride, to_stride, to_dtype, integers, 8, PX_INT64, count);
+  }
+}

@@ -5,6 +5,10 @@
 
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n);
+// The same as devices convert: floats out of the range of an integer dtype become the nearest
+// number of a wider type, of which the low bits are kept.
+void px__device_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
+                        int64_t from_stride, int from_dtype, int64_t n);
 // Copies rows of `bytes` bytes (at least 1), spaced ts and fs bytes apart. They must not overlap.
 void px__cpu_move_rows(void *to, int64_t ts, const void *from, int64_t fs, int64_t rows,
                        int64_t bytes);

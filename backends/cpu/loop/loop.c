@@ -253,8 +253,8 @@ static void run_blocks(const plan *p, char *const *at, int64_t n) {
 
 static void run_part(const plan *p, char *const *at, int64_t n) {
   if (!p->row)
-    px__cpu_convert(at[0], p->strides[0][0], p->dtypes[0], at[1], p->strides[0][1], p->dtypes[1],
-                    n);
+    (p->l->stream ? px__device_convert : px__cpu_convert)(at[0], p->strides[0][0], p->dtypes[0],
+                                                          at[1], p->strides[0][1], p->dtypes[1], n);
   else if (p->convert)
     run_blocks(p, at, n);
   else

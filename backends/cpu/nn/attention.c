@@ -73,13 +73,15 @@ static bool sums_in_place(const attention *t, int dtype) {
          value[2] == t->value_width;
 }
 
-// Dropout of n weights of a row from key j, a multiple of 4: 1 if kept, else 0.
+// Dropout of n weights of a row from key j on: 1 if kept, else 0. The numbers of the weights in
+// order are those of one subsequence.
 static void draw_dropout_mask(const attention *t, int64_t row, int64_t j, int64_t n, float *to) {
   float chance = (float)t->chance;
-  for (int64_t i = 0; i < n; i += 4) {
-    px_philox4 words = px_philox(t->seed, (uint64_t)row, t->offset + (uint64_t)(j + i));
-    for (int64_t k = 0; k < 4 && i + k < n; k++)
-      to[i + k] = px_philox_uniform_float(words.v[k]) > chance ? 1 : 0;
+  uint64_t first = t->offset + (uint64_t)(row * t->key_length + j);
+  px_philox4 words;
+  for (uint64_t i = 0; i < (uint64_t)n; i++) {
+    if (i == 0 || (first + i) % 4 == 0) words = px_philox(t->seed, 0, first + i);
+    to[i] = px_philox_uniform_float(words.v[(first + i) % 4]) > chance ? 1 : 0;
   }
 }
 

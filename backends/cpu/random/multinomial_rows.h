@@ -39,21 +39,23 @@ static int64_t NAME(search)(const T *sums, int64_t n, double u) {
   return low;
 }
 // Draws with replacement by binary search in a row's cumulative sums, normalized as in PyTorch.
-static void NAME(draw_with_replacement)(source *s, T *sums, int64_t n, int64_t *to, int64_t count) {
+static void NAME(draw_with_replacement)(source *s, T *sums, int64_t n, int64_t row, int64_t *to,
+                                        int64_t count) {
   T total = sums[n - 1];
   if (total > 1 || total < (T)0.99999)
     for (px__steps t = {.n = n}; px__step(&t);)
       for (int64_t i = t.begin; i < t.end; i++) sums[i] /= total;
   sums[n - 1] = 1;
   for (px__steps t = {.n = count}; px__draw_step(&t, s->mt);)
-    for (int64_t k = t.begin; k < t.end; k++) to[k] = NAME(search)(sums, n, next_uniform(s));
+    for (int64_t k = t.begin; k < t.end; k++)
+      to[k] = NAME(search)(sums, n, next_uniform(s, row, count, k));
 }
 // Draws without replacement: the largest values of p / (an exponential sample).
 static void NAME(draw_without_replacement)(source *s, const T *p, double *race, int64_t n,
                                            int64_t *to, int64_t count) {
   int64_t work = 0;
   for (px__steps t = {.n = n}; px__draw_step(&t, s->mt);)
-    for (int64_t i = t.begin; i < t.end; i++) race[i] = (double)p[i] / -log1p(-next_uniform(s));
+    for (int64_t i = t.begin; i < t.end; i++) race[i] = (double)p[i] / next_exponential(s);
   for (int64_t k = 0; k < count && !px__work_stopped(&work, n); k++) {
     int64_t best = 0;
     for (px__steps t = {.n = n}; px__step(&t);)
@@ -76,9 +78,9 @@ static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool ag
       if (wrong)
         px_kernel_fault(s->l, wrong, 0, 0, 0);
       else if (again)
-        NAME(draw_with_replacement)(s, (T *)scratch + (r - r0) * n, n, to + r * count, count);
-      else
-        NAME(draw_without_replacement)(s, p + r * n, scratch, n, to + r * count, count);
+        NAME(draw_with_replacement)
+      (s, (T *)scratch + (r - r0) * n, n, r, to + r * count, count);
+      else NAME(draw_without_replacement)(s, p + r * n, scratch, n, to + r * count, count);
     }
   }
 }

@@ -4,6 +4,8 @@
 // offset in blocks of four words. A draw depends on nothing else, so results do not depend on the
 // order of threads.
 #pragma once
+#include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct px_philox4 {
@@ -34,4 +36,10 @@ static inline float px_philox_uniform_float(uint32_t x) { return (float)x * 0x1p
 static inline double px_philox_uniform_double(uint32_t x, uint32_t y) {
   uint64_t z = (uint64_t)x ^ ((uint64_t)y << 21);
   return (double)z * 0x1p-53 + 0x1p-54;
+}
+// A number of the exponential distribution from a uniform one, in float or double as PyTorch's
+// device kernels.
+static inline double px__philox_exponential(double u, bool wide) {
+  double half = wide ? 0x1p-53 : 0x1p-24;
+  return u >= 1 - half ? half : wide ? -log(u) : (double)-logf((float)u);
 }

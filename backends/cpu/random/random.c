@@ -27,26 +27,11 @@ typedef struct numbers {
   int64_t n;
   int dtype;
 } numbers;
-// An operand with its dimensions sorted by stride, largest first.
-typedef struct ordered {
-  px_operand o;
-  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-} ordered;
-static const px_operand *by_stride(ordered *t, const px_operand *o) {
-  t->o = *o, t->o.sizes = t->sizes, t->o.strides = t->strides;
-  for (int i = 0; i < o->ndim; i++) {
-    int at = i;
-    for (; at > 0 && t->strides[at - 1] < o->strides[i]; at--)
-      t->sizes[at] = t->sizes[at - 1], t->strides[at] = t->strides[at - 1];
-    t->sizes[at] = o->sizes[i], t->strides[at] = o->strides[i];
-  }
-  return &t->o;
-}
-// The CPU draws in memory order, as PyTorch does; devices draw in dimension order. Kernels with
-// input operands (`ordered_operand` is NULL) draw in dimension order.
-static numbers numbers_of(px__dense *d, ordered *ordered_operand, const px_operand *o, int dtype) {
-  bool reorder = ordered_operand && d->launch->mt19937 && !px__operand_row_major(o);
-  void *at = px__dense_out(d, reorder ? by_stride(ordered_operand, o) : o, dtype);
+// Numbers are drawn in memory order, as in PyTorch; in kernels with input operands
+// (`ordered_operand` is NULL) in dimension order.
+static numbers numbers_of(px__dense *d, px__ordered *ordered_operand, const px_operand *o,
+                          int dtype) {
+  void *at = px__dense_out(d, ordered_operand ? px__by_stride(ordered_operand, o) : o, dtype);
   return (numbers){at, at ? px_operand_numel(o) : 0, dtype};
 }
 static void put(const numbers *d, int64_t i, double x) { px__cell_put(d->dtype, d->at, i, x); }
@@ -130,7 +115,7 @@ static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to)
 PX_KERNEL(uniform) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  ordered ordered_operand;
+  px__ordered ordered_operand;
   numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   if (mt) {
     uniform_mt(&to, mt, args->from, args->to);
@@ -145,22 +130,24 @@ PX_KERNEL(uniform) {
 // ---- normal
 
 // Box-Muller pairs from two words (float) or four (double), sine first as in cuRAND.
-static void emit_normal(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
-  double x;
-  if (job->d->dtype == PX_FLOAT64) {
-    double u = px_philox_uniform_double(words[0], words[1]);
-    double v = px_philox_uniform_double(words[2], words[3]);
-    double r = sqrt(-2 * log(u));
-    x = r * (lane == 0 ? sin(two_pi * v) : cos(two_pi * v));
-    put(job->d, i, x * job->b + job->a);
-    return;
-  }
+static double wide_normal(const uint32_t words[4], bool second) {
+  double u = px_philox_uniform_double(words[0], words[1]);
+  double v = px_philox_uniform_double(words[2], words[3]);
+  return sqrt(-2 * log(u)) * (second ? cos(two_pi * v) : sin(two_pi * v));
+}
+static float philox_angle(uint32_t word) {
+  return (float)word * (0x1p-32f * (float)two_pi) + 0x1p-33f * (float)two_pi;
+}
+// Scaled and shifted in the compute dtype.
+static double scaled_normal(const philox_job *job, const uint32_t *words, int lane) {
+  if (job->d->dtype == PX_FLOAT64) return wide_normal(words, lane) * job->b + job->a;
   const uint32_t *pair = words + (lane & 2);
-  float u = px_philox_uniform_float(pair[0]);
-  float v = (float)pair[1] * (0x1p-32f * (float)two_pi) + 0x1p-33f * (float)two_pi;
-  float r = sqrtf(-2 * logf(u));
-  x = r * (lane & 1 ? cosf(v) : sinf(v));
-  put(job->d, i, (float)x * (float)job->b + (float)job->a);
+  float r = sqrtf(-2 * logf(px_philox_uniform_float(pair[0]))), v = philox_angle(pair[1]);
+  float x = r * (lane & 1 ? cosf(v) : sinf(v));
+  return (double)(x * (float)job->b + (float)job->a);
+}
+static void emit_normal(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  put(job->d, i, scaled_normal(job, words, lane));
 }
 // Fewer than 16 elements: one by one in double; the second of a pair is cached for the next draw.
 static double normal_one(px_mt19937 *mt) {
@@ -291,7 +278,7 @@ PX_KERNEL(normal) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
   int dtype = args->out->dtype;
-  ordered ordered_operand;
+  px__ordered ordered_operand;
   numbers to = numbers_of(&d, &ordered_operand, args->out, mt ? px__compute_of(dtype) : dtype);
   if (mt) {
     bool short_format = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
@@ -316,7 +303,7 @@ static void emit_random_wide(const philox_job *job, const uint32_t *words, int l
 PX_KERNEL(random) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  ordered ordered_operand;
+  px__ordered ordered_operand;
   numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .blocks = l->blocks};
   bool ranged = px__random_range(&args->from, &args->to, &job.from, &job.range);
@@ -379,7 +366,7 @@ static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one)
 }
 PX_KERNEL(bernoulli_scalar) {
   px__dense d = {.launch = l};
-  ordered ordered_operand;
+  px__ordered ordered_operand;
   numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .a = args->p, .b = 1, .blocks = l->blocks};
   if (l->mt19937)
@@ -407,7 +394,7 @@ static void emit_dropout(const philox_job *job, const uint32_t *words, int lane,
 // Philox draws are floats. They are compared in float for every dtype except float64.
 PX_KERNEL(dropout_mask) {
   px__dense d = {.launch = l};
-  ordered ordered_operand;
+  px__ordered ordered_operand;
   numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   double keep = args->keep;
   philox_job job = {.l = l,
@@ -449,13 +436,12 @@ PX_KERNEL(bernoulli) {
 }
 static void emit_exponential(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   bool wide = job->d->dtype == PX_FLOAT64;
-  double u = philox_uniform(job, words, lane), half = wide ? 0x1p-53 : 0x1p-24;
-  put(job->d, i, (u >= 1 - half ? half : wide ? -log(u) : (double)-logf((float)u)) / job->a);
+  put(job->d, i, px__philox_exponential(philox_uniform(job, words, lane), wide) / job->a);
 }
 PX_KERNEL(exponential) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  ordered ordered_operand;
+  px__ordered ordered_operand;
   numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   double lambd = args->lambd;
   philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = l->blocks};
@@ -472,75 +458,131 @@ PX_KERNEL(exponential) {
 
 // ---- distributions with a variable number of draws
 
-// An element's source: the Mersenne Twister, or a subsequence of Philox with a block of words per
-// draw.
+// A source of draws: the Mersenne Twister, or a subsequence of Philox, word by word.
 typedef struct k_source {
   px_mt19937 *mt;
   uint64_t seed, subsequence, offset;
+  double spare;  // second normal of a pair
+  bool has_spare;
 } k_source;
-static px_philox4 next_words(k_source *s) {
-  s->offset += 4;
-  return px_philox(s->seed, s->subsequence, s->offset - 4);
+static bool k_is_device(const k_source *s) { return !s->mt; }
+static uint32_t next_word(k_source *s) {
+  uint64_t at = s->offset++;
+  return px_philox(s->seed, s->subsequence, at).v[at % 4];
 }
 static double k_uniform(k_source *s) {
-  if (s->mt) return px_mt19937_uniform_double(s->mt);
-  px_philox4 words = next_words(s);
-  return px_philox_uniform_double(words.v[0], words.v[1]) * (1 - 0x1p-53);
+  return s->mt ? px_mt19937_uniform_double(s->mt) : (double)px_philox_uniform_float(next_word(s));
+}
+static double k_fraction(k_source *s) {
+  return s->mt ? px_mt19937_uniform_double(s->mt) : (next_word(s) & 0xffffffu) * 0x1p-24;
 }
 static double k_normal(k_source *s) {
   if (s->mt) return normal_one(s->mt);
-  px_philox4 words = next_words(s);
-  double r = sqrt(-2 * log(px_philox_uniform_double(words.v[0], words.v[1])));
-  return r * cos(two_pi * px_philox_uniform_double(words.v[2], words.v[3]));
+  if (s->has_spare) return s->has_spare = false, s->spare;
+  float u = px_philox_uniform_float(next_word(s)), v = philox_angle(next_word(s));
+  float r = sqrtf(-2 * logf(u));
+  s->spare = r * cosf(v), s->has_spare = true;
+  return r * sinf(v);
+}
+static double k_wide_normal(k_source *s) {
+  px_philox4 words = px_philox(s->seed, s->subsequence, s->offset);
+  s->offset += 4;
+  return wide_normal(words.v, false);
 }
 #include "rejection.h"
 
-// A distribution parameter: a number, or an operand's elements.
-typedef struct parameter {
-  const px_operand *from;
-  double number;
-} parameter;
-// A NaN draw reports `fault`, if any.
-static px_status draw_each(const px_launch *l, const px_operand *out, px_fault_code fault,
-                           double (*draw)(k_source *, double, double), parameter first,
-                           parameter second) {
+// `lanes` numbers, 128 elements apart, come from one source of Philox. A NaN draw reports `fault`,
+// if any.
+typedef struct sampler {
+  double (*draw)(k_source *, double, double);
+  const px_operand *first, *second;  // the parameters' elements; or NULL
+  double number;                     // instead of the second
+  px_fault_code fault;
+  int lanes;
+} sampler;
+static px_status draw_each(const px_launch *l, const px_operand *out, const sampler *p) {
+  enum { THREADS = 128 };
   px__dense d = {.launch = l};
-  const double *a = first.from ? px__dense_in(&d, first.from, PX_FLOAT64) : NULL;
-  const double *b = second.from ? px__dense_in(&d, second.from, PX_FLOAT64) : NULL;
-  ordered ordered_operand;
-  numbers to = numbers_of(&d, first.from || second.from ? NULL : &ordered_operand, out, out->dtype);
+  const double *a = px__dense_in(&d, p->first, PX_FLOAT64);
+  const double *b = p->second ? px__dense_in(&d, p->second, PX_FLOAT64) : NULL;
+  numbers to = numbers_of(&d, NULL, out, out->dtype);
   px_mt19937 *mt = l->mt19937;
-  for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
-    for (int64_t i = s.begin; i < s.end; i++) {
-      k_source source = {mt, l->seed, (uint64_t)i, l->offset};
-      double x = draw(&source, a ? a[i] : first.number, b ? b[i] : second.number);
-      if (fault && x != x) px_kernel_fault(l, fault, 0, 0, 0);
-      put(&to, i, x);
+  int64_t lanes = mt ? 1 : p->lanes, sources = (to.n + lanes * THREADS - 1) / (lanes * THREADS);
+  for (px__steps s = {.n = sources * THREADS}; px__draw_step(&s, mt);)
+    for (int64_t thread = s.begin; thread < s.end; thread++) {
+      k_source source = {
+          .mt = mt, .seed = l->seed, .subsequence = (uint64_t)thread, .offset = l->offset};
+      int64_t i = thread / THREADS * THREADS * lanes + thread % THREADS;
+      for (int64_t lane = 0; lane < lanes && i < to.n; lane++, i += THREADS) {
+        double x = p->draw(&source, a[i], b ? b[i] : p->number);
+        if (p->fault && x != x) px_kernel_fault(l, p->fault, 0, 0, 0);
+        put(&to, i, x);
+      }
     }
   px__dense_close(&d);
   return PX_OK;
 }
-PX_KERNEL(geometric) {
-  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_geometric, (parameter){.number = args->p},
-                   (parameter){0});
-}
-PX_KERNEL(cauchy) {
-  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_cauchy, (parameter){.number = args->median},
-                   (parameter){.number = args->sigma});
-}
-PX_KERNEL(log_normal) {
-  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_log_normal,
-                   (parameter){.number = args->mean}, (parameter){.number = args->std});
-}
 PX_KERNEL(_standard_gamma) {
-  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_gamma, (parameter){.from = args->self},
-                   (parameter){.number = px__dtypes[args->out->dtype].tiny});
+  return draw_each(l, args->out,
+                   &(sampler){.draw = k_draw_gamma,
+                              .first = args->self,
+                              .number = px__dtypes[args->out->dtype].tiny,
+                              .lanes = 1});
 }
 PX_KERNEL(poisson_draw) {
-  return draw_each(l, args->out, PX_FAULT_RATE, k_draw_poisson, (parameter){.from = args->self},
-                   (parameter){0});
+  return draw_each(
+      l, args->out,
+      &(sampler){.draw = k_draw_poisson, .first = args->self, .fault = PX_FAULT_RATE, .lanes = 1});
 }
 PX_KERNEL(binomial_draw) {
-  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_binomial, (parameter){.from = args->count},
-                   (parameter){.from = args->prob});
+  return draw_each(
+      l, args->out,
+      &(sampler){.draw = k_draw_binomial, .first = args->count, .second = args->prob, .lanes = 8});
+}
+
+// ---- distributions by a function of a uniform or a normal number
+
+static void emit_geometric(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  put(job->d, i, k_geometric(philox_uniform(job, words, lane), job->a));
+}
+// Devices keep the uniform number away from 0 and 1.
+static void emit_cauchy(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  double near = job->d->dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  double u = fmin(fmax(philox_uniform(job, words, lane), near), 1 - near);
+  put(job->d, i, k_cauchy(u, job->a, job->b));
+}
+static void emit_log_normal(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  put(job->d, i, exp(scaled_normal(job, words, lane)));
+}
+static double draw_geometric(px_mt19937 *mt, double p, double none) {
+  return k_geometric(px_mt19937_uniform_double(mt), p) + none;
+}
+static double draw_cauchy(px_mt19937 *mt, double median, double sigma) {
+  return k_cauchy(px_mt19937_uniform_double(mt), median, sigma);
+}
+static double draw_log_normal(px_mt19937 *mt, double mean, double deviation) {
+  return exp(normal_one(mt) * deviation + mean);
+}
+static px_status transform_each(const px_launch *l, const px_operand *out,
+                                double (*draw)(px_mt19937 *, double, double), emit_fn emit,
+                                double a, double b) {
+  px__dense d = {.launch = l};
+  px_mt19937 *mt = l->mt19937;
+  px__ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, out, out->dtype);
+  philox_job job = {.l = l, .d = &to, .a = a, .b = b, .blocks = l->blocks};
+  if (!mt) philox_each(&job, unroll_of(&to), emit);
+  for (px__steps s = {.n = mt ? to.n : 0}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++) put(&to, i, draw(mt, a, b));
+  px__dense_close(&d);
+  return PX_OK;
+}
+PX_KERNEL(geometric) {
+  return transform_each(l, args->out, draw_geometric, emit_geometric, args->p, 0);
+}
+PX_KERNEL(cauchy) {
+  return transform_each(l, args->out, draw_cauchy, emit_cauchy, args->median, args->sigma);
+}
+PX_KERNEL(log_normal) {
+  return transform_each(l, args->out, draw_log_normal, emit_log_normal, args->mean, args->std);
 }

@@ -100,13 +100,26 @@ PX_KERNEL(randperm_fill) {
 typedef struct source {
   const px_launch *l;
   px_mt19937 *mt;
-  uint64_t drawn;
+  bool wide;  // device numbers of the exponential distribution are doubles
+  int64_t drawn;
 } source;
-static double next_uniform(source *s) {
+// The next number of the exponential distribution; on devices, that of exponential_().
+static double next_exponential(source *s) {
+  if (s->mt) return -log1p(-px_mt19937_uniform_double(s->mt));
+  int64_t threads = s->l->blocks * BLOCK, lanes = s->wide ? 2 : 4, i = s->drawn++ / threads;
+  uint64_t thread = (uint64_t)((s->drawn - 1) % threads), offset = 4 * (uint64_t)(i / lanes);
+  px_philox4 w = px_philox(s->l->seed, thread, s->l->offset + offset);
+  int64_t lane = i % lanes;
+  double u = s->wide ? px_philox_uniform_double(w.v[2 * lane], w.v[2 * lane + 1])
+                     : (double)px_philox_uniform_float(w.v[lane]);
+  return px__philox_exponential(u, s->wide);
+}
+// Draw k of a row; on devices, each has a thread.
+static double next_uniform(source *s, int64_t row, int64_t count, int64_t k) {
   if (s->mt) return px_mt19937_uniform_double(s->mt);
-  uint64_t i = s->drawn++;
-  px_philox4 w = px_philox(s->l->seed, i, s->l->offset);
-  return px_philox_uniform_double(w.v[0], w.v[1]) * (1 - 0x1p-53);
+  int64_t threads = (count + 127) / 128 * 128;
+  px_philox4 w = px_philox(s->l->seed, (uint64_t)(row * threads + k), s->l->offset);
+  return px_philox_uniform_float(w.v[0]);
 }
 #define BOTH "cpu/random/multinomial_rows.h"
 #include "cpu/vector/for_f32_f64.h"
@@ -119,10 +132,10 @@ PX_KERNEL(multinomial) {
   int64_t rows = n ? px_operand_numel(self) / n : 0;
   int64_t *to = px__dense_out(&d, args->out, args->out->dtype);
   const void *weights = px__dense_in(&d, self, compute);
-  // A single draw on the CPU uses exponential races, as in PyTorch.
-  bool again = args->replacement && (count > 1 || !l->mt19937);
+  // A single draw uses exponential races, as in PyTorch.
+  bool again = args->replacement && count > 1;
   void *scratch = d.failed ? NULL : px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
-  source s = {.l = l, .mt = l->mt19937};
+  source s = {.l = l, .mt = l->mt19937, .wide = self->dtype == PX_FLOAT64};
   if (scratch && compute == PX_FLOAT64)
     choose_f64(&s, weights, n, rows, again, scratch, to, count);
   else if (scratch)

@@ -84,17 +84,28 @@ static __device__ __forceinline__ void mask_scores(float (&s)[M][STREAMED_EIGHTS
 
 // ---- dropout
 
+// The numbers of the weights in order are those of one subsequence, as in PyTorch's kernels.
 struct origin {
   uint64_t seed, offset;
+  int64_t keys;  // in a row of weights
 };
-// Bit i: word i of the Philox block at `key` of a row keeps a weight.
-static __device__ __forceinline__ uint32_t four_kept(const origin &at, float chance, int64_t row,
-                                                     int key) {
-  words w = philox(at.seed, (uint64_t)row, at.offset + (uint64_t)key);
+// Bit i: word i of the block at `offset` keeps a weight.
+static __device__ __forceinline__ uint32_t block_kept(const origin &at, float chance,
+                                                      uint64_t offset) {
+  words w = philox(at.seed, 0, offset);
   uint32_t bits = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++) bits |= (uint32_t)(uniform_float(w.v[i]) > chance) << i;
   return bits;
+}
+// Bit i: weight `key + i` of a row is kept. Four weights are in two blocks of words unless the
+// length of the rows is a multiple of four.
+static __device__ __forceinline__ uint32_t four_kept(const origin &at, float chance, int64_t row,
+                                                     int key) {
+  uint64_t offset = at.offset + (uint64_t)(row * at.keys + key);
+  uint32_t bits = block_kept(at, chance, offset), skipped = offset & 3;
+  if (!skipped) return bits;
+  return (bits >> skipped | block_kept(at, chance, offset + 4) << (4 - skipped)) & 15;
 }
 // Mask of kept weights for 32 keys from `key` on in a row, drawn by the row's four threads.
 static __device__ __forceinline__ uint32_t row_kept(const origin &at, float chance, int64_t row,
@@ -186,16 +197,16 @@ static __device__ __forceinline__ void finish(float (&times)[M][2], const k_atte
     }
 }
 static __device__ __forceinline__ origin draw_seed(const k_attention &p) {
-  if (!(p.chance > 0)) return {0, 0};
-  origin at = {p.drawn_seed, p.drawn_offset};
-  if (p.state) at = {p.state[0], p.drawn_offset + p.state[1]};
+  if (!(p.chance > 0)) return {0, 0, 0};
+  origin at = {p.drawn_seed, p.drawn_offset, p.key_length};
+  if (p.state) at.seed = p.state[0], at.offset += p.state[1];
   if (blockIdx.x == 0 && threadIdx.x == 0)
     p.seed[0] = (int64_t)at.seed, p.seed[1] = (int64_t)at.offset;
   return at;
 }
 static __device__ __forceinline__ origin saved_seed(const k_attention &p) {
-  if (!(p.chance > 0)) return {0, 0};
-  return {(uint64_t)p.seed[0], (uint64_t)p.seed[1]};
+  if (!(p.chance > 0)) return {0, 0, 0};
+  return {(uint64_t)p.seed[0], (uint64_t)p.seed[1], p.key_length};
 }
 template <int M, typename T>
 static __device__ __forceinline__ void fill(T (&x)[M][2], T value) {
@@ -452,18 +463,16 @@ extern __shared__ float4 shared_memory[];
 WIDTHS(1)
 WIDTHS(3)
 
-// Dropout mask as 1 and 0: a thread for each Philox block of four weights.
+// Dropout mask as 1 and 0: a thread for each block of four words.
 template <typename S>
 static __device__ __forceinline__ void kept_body(const k_kept &p) {
-  int64_t blocks = (p.n + 3) / 4;
-  const origin at = {(uint64_t)p.seed[0], (uint64_t)p.seed[1]};
-  for (int64_t i = k_thread(); i < p.rows * blocks; i += k_threads()) {
-    int64_t row = i / blocks, offset = i % blocks * 4;
-    words w = philox(at.seed, (uint64_t)row, at.offset + (uint64_t)offset);
+  const origin at = {(uint64_t)p.seed[0], (uint64_t)p.seed[1], p.n};
+  int64_t n = p.rows * p.n;
+  for (int64_t first = k_thread() * 4; first < n; first += k_threads() * 4) {
+    uint32_t kept = block_kept(at, p.chance, at.offset + (uint64_t)first);
 #pragma unroll
     for (int k = 0; k < 4; k++)
-      if (offset + k < p.n)
-        k_put((S *)p.out + row * p.n + offset + k, uniform_float(w.v[k]) > p.chance ? 1.0f : 0.0f);
+      if (first + k < n) k_put((S *)p.out + first + k, kept >> k & 1 ? 1.0f : 0.0f);
   }
 }
 K_FLOATS(kept, k_kept)

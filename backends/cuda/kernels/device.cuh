@@ -29,7 +29,8 @@ static __device__ __forceinline__ float k_get(__nv_bfloat16 x) { return __bfloat
 static __device__ __forceinline__ float k_get(float x) { return x; }
 static __device__ __forceinline__ double k_get(double x) { return x; }
 
-// Floats convert to integers through int64, as on the host.
+// Floats convert to integers as in PyTorch's kernels: to the nearest number of int32, uint32 (for
+// uint16) or, for uint8, int64, whose low bits are kept.
 template <typename C>
 struct k_is_real {
   static const bool value = false;
@@ -42,9 +43,29 @@ template <>
 struct k_is_real<double> {
   static const bool value = true;
 };
+template <typename I>
+struct k_clamped {
+  typedef I type;
+};
+template <>
+struct k_clamped<uint8_t> {
+  typedef int64_t type;
+};
+template <>
+struct k_clamped<int8_t> {
+  typedef int32_t type;
+};
+template <>
+struct k_clamped<int16_t> {
+  typedef int32_t type;
+};
+template <>
+struct k_clamped<uint16_t> {
+  typedef uint32_t type;
+};
 template <typename I, typename C>
 static __device__ __forceinline__ I k_to_integer(C x) {
-  return k_is_real<C>::value ? (I)(int64_t)x : (I)x;
+  return k_is_real<C>::value ? (I)(typename k_clamped<I>::type)x : (I)x;
 }
 #define K_PUT(type, stored) \
   template <typename C> \

@@ -16,25 +16,25 @@ template <typename C, int N>
 struct numbers {
   C v[N];
 };
+// A Box-Muller pair, sine first. Uses the device's fast sine, as PyTorch does.
+static __device__ __forceinline__ void normal_pair(uint32_t first, uint32_t second, float *x,
+                                                   float *y) {
+  const float turn = 6.2831855f;
+  float v = (float)second * (2.3283064365386963e-10f * turn) + 1.1641532182693481e-10f * turn;
+  float r = sqrtf(-2.0f * logf(uniform_float(first))), s, c;
+  __sincosf(v, &s, &c);
+  *x = r * s, *y = r * c;
+}
 template <typename S>
 struct draw {  // from a lane of the words, in the compute type
   static const int lanes = 4;
   static __device__ __forceinline__ float uniform(const words &w, int lane) {
     return uniform_float(w.v[lane]);
   }
-  // Box-Muller pairs, sine first. Uses the device's fast sine, as PyTorch does.
   static __device__ __forceinline__ numbers<float, lanes> normals(const words &w) {
-    const float turn = 6.2831855f;
     numbers<float, lanes> x;
 #pragma unroll
-    for (int k = 0; k < 4; k += 2) {
-      float u = uniform_float(w.v[k]);
-      float v =
-          (float)w.v[k + 1] * (2.3283064365386963e-10f * turn) + 1.1641532182693481e-10f * turn;
-      float r = sqrtf(-2.0f * logf(u)), s, c;
-      __sincosf(v, &s, &c);
-      x.v[k] = r * s, x.v[k + 1] = r * c;
-    }
+    for (int k = 0; k < 4; k += 2) normal_pair(w.v[k], w.v[k + 1], &x.v[k], &x.v[k + 1]);
     return x;
   }
   static __device__ __forceinline__ float exponential(float u) {
@@ -228,51 +228,111 @@ static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
 }
 K_FLOATS(bernoulli, k_random)
 
-// ---- rejection sampling: element i uses subsequence i, one Philox block a draw. Parameters are
-// tensors of doubles (`in`, `in2`) or numbers.
+// ---- rejection sampling. Parameters are tensors of doubles (`in`, `in2`) or numbers.
 
+// A subsequence, word by word.
 struct k_source {
   uint64_t seed, subsequence, offset;
+  words block;
+  float spare;  // second normal of a pair
+  bool has_spare;
 };
-static __device__ __forceinline__ words next_words(k_source *s) {
-  s->offset += 4;
-  return philox(s->seed, s->subsequence, s->offset - 4);
+static __device__ __forceinline__ bool k_is_device(const k_source *s) { return true; }
+static __device__ __forceinline__ uint32_t next_word(k_source *s) {
+  uint32_t at = s->offset & 3;
+  if (at == 0) s->block = philox(s->seed, s->subsequence, s->offset);
+  s->offset++;
+  const words &w = s->block;
+  return at & 2 ? (at & 1 ? w.v[3] : w.v[2]) : (at & 1 ? w.v[1] : w.v[0]);
 }
 static __device__ __forceinline__ double k_uniform(k_source *s) {
-  words w = next_words(s);
-  return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
+  return uniform_float(next_word(s));
+}
+static __device__ __forceinline__ double k_fraction(k_source *s) {
+  return (next_word(s) & 0xffffffu) * 5.9604644775390625e-08;
 }
 static __device__ __forceinline__ double k_normal(k_source *s) {
-  words w = next_words(s);
-  double r = sqrt(-2 * log(uniform_double(w.v[0], w.v[1])));
-  return r * cospi(2 * uniform_double(w.v[2], w.v[3]));
+  if (s->has_spare) return s->has_spare = false, s->spare;
+  uint32_t first = next_word(s);
+  float x;
+  normal_pair(first, next_word(s), &x, &s->spare);
+  s->has_spare = true;
+  return x;
+}
+static __device__ __forceinline__ double k_wide_normal(k_source *s) {
+  s->offset += 4;
+  return draw<double>::normals(philox(s->seed, s->subsequence, s->offset - 4)).v[0];
 }
 #include "rejection.h"
 
-template <double (*DRAW)(k_source *, double, double)>
+// LANES numbers, 128 elements apart, come from one source.
+template <double (*DRAW)(k_source *, double, double), int LANES>
 static __device__ __forceinline__ void drawn(const k_random &p, bool rates) {
+  const int threads = 128;
   int item = k_item(p.dtype);
+  int64_t sources = (p.n + threads * LANES - 1) / (threads * LANES) * threads;
   const origin at = origin_of(p);
-  for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
-    k_source s = {at.seed, (uint64_t)i, at.offset};
-    double x =
-        DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a, p.in2 ? ((const double *)p.in2)[i] : p.b);
-    if (rates && x != x) k_fault(&p.where, K_FAULT_RATE, 0, 0, 0);
-    k_store((char *)p.out + i * item, p.dtype, x);
+  for (int64_t thread = k_thread(); thread < sources; thread += k_threads()) {
+    k_source s = {at.seed, (uint64_t)thread, at.offset, {}, 0, false};
+    int64_t i = thread / threads * threads * LANES + thread % threads;
+    for (int lane = 0; lane < LANES && i < p.n; lane++, i += threads) {
+      double x = DRAW(&s, ((const double *)p.in)[i], p.in2 ? ((const double *)p.in2)[i] : p.b);
+      if (rates && x != x) k_fault(&p.where, K_FAULT_RATE, 0, 0, 0);
+      k_store((char *)p.out + i * item, p.dtype, x);
+    }
   }
 }
-#define DRAWN(NAME, RATES) \
+#define DRAWN(NAME, LANES, RATES) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK) \
       drawn_##NAME(const __grid_constant__ k_random p) { \
     k_wait(); \
-    drawn<k_draw_##NAME>(p, RATES); \
+    drawn<k_draw_##NAME, LANES>(p, RATES); \
   }
-DRAWN(geometric, false)
-DRAWN(cauchy, false)
-DRAWN(log_normal, false)
-DRAWN(gamma, false)
-DRAWN(poisson, true)
-DRAWN(binomial, false)
+DRAWN(gamma, 1, false)
+DRAWN(poisson, 1, true)
+DRAWN(binomial, 8, false)
+
+// ---- distributions by a function of a uniform or a normal number
+
+// float64 draws doubles, other dtypes floats.
+extern "C" __global__ void __launch_bounds__(K_BLOCK)
+    geometric(const __grid_constant__ k_random p) {
+  k_wait();
+  int item = k_item(p.dtype);
+  if (p.dtype == K_FLOAT64)
+    each<2>(p, [&](const words &w, int lane, int64_t i) {
+      ((double *)p.out)[i] = k_geometric(draw<double>::uniform(w, lane), p.a);
+    });
+  else
+    each<4>(p, [&](const words &w, int lane, int64_t i) {
+      k_store((char *)p.out + i * item, p.dtype, k_geometric(draw<float>::uniform(w, lane), p.a));
+    });
+}
+// The uniform number is kept away from 0 and 1.
+template <typename S>
+static __device__ __forceinline__ void cauchy_body(const k_random &p) {
+  typedef typename k_type<S>::number C;
+  const C near = sizeof(C) == 8 ? (C)2.2204460492503131e-16 : (C)1.1920928955078125e-07;
+  each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
+    C u = draw<S>::uniform(w, lane);
+    u = u < near ? near : u > 1 - near ? 1 - near : u;
+    k_put((S *)p.out + i, (C)k_cauchy(u, p.a, p.b));
+  });
+}
+K_FLOATS(cauchy, k_random)
+
+template <typename S>
+static __device__ __forceinline__ void log_normal_body(const k_random &p) {
+  typedef draw<S> D;
+  typedef typename k_type<S>::number C;
+  C mean = in_register((C)p.a), deviation = in_register((C)p.b);
+  each<D::lanes>(
+      p, [](words w) { return D::normals(w); },
+      [&](const numbers<C, D::lanes> &x, int lane, int64_t i) {
+        k_put((S *)p.out + i, exp(x.v[lane] * deviation + mean));
+      });
+}
+K_FLOATS(log_normal, k_random)
 
 // ---- randperm: sorts random keys with enough bits to make collisions rare; equal keys are
 // shuffled. Keys are drawn on the generator's grid; then one thread inspects each element, and
@@ -313,14 +373,16 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
 }
 
 // ---- multinomial: one thread per row of `range` probabilities (double), with `from` samples
-// each. Draw d uses subsequence d. With replacement, the cumulative sums are searched; without,
-// the largest of p / (an exponential number) win. Accesses are not coalesced: for few or short
-// rows.
+// each. With replacement, the cumulative sums are searched; without, the largest of p / (a number
+// of exponential_()) win. Accesses are not coalesced: for few or short rows.
 
-static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
-  const origin at = origin_of(p);
-  words w = philox(at.seed, (uint64_t)i, at.offset);
-  return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
+// Number i of exponential_() in a launch with p.stride threads.
+template <typename S>
+static __device__ __forceinline__ double exponential_at(const k_random &p, const origin &at,
+                                                        int64_t i) {
+  int64_t step = i / p.stride, lanes = draw<S>::lanes;
+  words w = philox(at.seed, (uint64_t)(i % p.stride), at.offset + 4 * (uint64_t)(step / lanes));
+  return draw<S>::exponential(draw<S>::uniform(w, (int)(step % lanes)));
 }
 // PyTorch's fault for the first invalid weight when sampling with replacement, or for the lack
 // of positive weights.
@@ -337,6 +399,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
     multinomial(const __grid_constant__ k_random p) {
   k_wait();
   int64_t n = (int64_t)p.range;
+  const origin at = origin_of(p);
   for (int64_t row = k_thread(); row < p.rows; row += k_threads()) {
     const double *chance = (const double *)p.in + row * n;
     double *scores = (double *)p.scratch + row * n, total = 0;
@@ -351,7 +414,8 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
       continue;
     }
     for (int64_t i = 0; !p.replacement && i < n; i++)
-      scores[i] = chance[i] / -log1p(-number(p, row * n + i));
+      scores[i] = chance[i] / (p.wide ? exponential_at<double>(p, at, row * n + i)
+                                      : exponential_at<float>(p, at, row * n + i));
     for (int64_t k = 0; k < p.from; k++) {
       int64_t low = 0, high = n - 1;
       if (!p.replacement) {
@@ -359,10 +423,12 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
           if (scores[i] > scores[low]) low = i;
         scores[low] = -1;
       }
-      double u = p.replacement ? number(p, row * p.from + k) * total : 0;
+      // Each sample has a thread.
+      words w = philox(at.seed, (uint64_t)(row * ((p.from + 127) / 128 * 128) + k), at.offset);
+      double u = uniform_float(w.v[0]) * total;
       while (p.replacement && low < high) {
         int64_t middle = (low + high) / 2;
-        if (scores[middle] <= u)
+        if (scores[middle] < u)
           low = middle + 1;
         else
           high = middle;

@@ -6,7 +6,8 @@
 #include "loop.cuh"
 #include "phlox/tables/float8.h"
 
-// An intermediate number: a 64-bit integer (`large`: unsigned), or real and imaginary parts.
+// An intermediate number: a 64-bit integer (`large`: unsigned), or real and imaginary parts
+// (`large`: of a double).
 struct k_any {
   bool is_integer, large;
   int64_t bits;
@@ -17,14 +18,15 @@ static __device__ __forceinline__ C k_real(const k_any &x) {
   if (!x.is_integer) return (C)x.real;
   return x.large ? (C)(uint64_t)x.bits : (C)x.bits;
 }
-static __device__ __forceinline__ int64_t k_bits(const k_any &x) {
-  if (x.is_integer) return x.bits;
-  return x.real >= 0x1p63 && x.real < 0x1p64 ? (int64_t)(uint64_t)x.real : (int64_t)x.real;
+template <typename I>
+static __device__ __forceinline__ I k_integer(const k_any &x) {
+  if (x.is_integer) return (I)x.bits;
+  return x.large ? k_to_integer<I>(x.real) : k_to_integer<I>((float)x.real);
 }
 
 template <typename C>
 static __device__ __forceinline__ k_any k_any_of(C x) {
-  if (k_is_real<C>::value) return {false, false, 0, (double)x, 0};
+  if (k_is_real<C>::value) return {false, sizeof(C) == 8, 0, (double)x, 0};
   return {true, false, (int64_t)x, 0, 0};
 }
 static __device__ k_any k_any_load(const char *from, int dtype) {
@@ -50,7 +52,7 @@ static __device__ k_any k_any_load(const char *from, int dtype) {
     case K_COMPLEX64:
       return {false, false, 0, ((const float *)from)[0], ((const float *)from)[1]};
     case K_COMPLEX128:
-      return {false, false, 0, ((const double *)from)[0], ((const double *)from)[1]};
+      return {false, true, 0, ((const double *)from)[0], ((const double *)from)[1]};
   }
   return {};
 }
@@ -60,22 +62,17 @@ static __device__ void k_any_store(char *to, int dtype, const k_any &x) {
     case K_BOOL:
       *(uint8_t *)to = x.is_integer ? x.bits != 0 : x.real != 0 || x.imag != 0;
       break;
-    case K_UINT8:
-    case K_INT8:
-      *(uint8_t *)to = (uint8_t)k_bits(x);
-      break;
-    case K_INT16:
-    case K_UINT16:
-      *(uint16_t *)to = (uint16_t)k_bits(x);
-      break;
-    case K_INT32:
-    case K_UINT32:
-      *(uint32_t *)to = (uint32_t)k_bits(x);
-      break;
-    case K_INT64:
-    case K_UINT64:
-      *(int64_t *)to = k_bits(x);
-      break;
+#define XX(name, suffix, cell, ...) \
+  case K_##name: \
+    *(cell *)to = k_integer<cell>(x); \
+    break;
+      XX(UINT8, u8, uint8_t)
+      XX(INT8, i8, int8_t)
+      XX(INT16, i16, int16_t)
+      XX(INT32, i32, int32_t)
+      XX(INT64, i64, int64_t)
+      PX_DTYPE_UNSIGNED_MAP(XX)
+#undef XX
     case K_FLOAT16:
       k_put((__half *)to, k_real<float>(x));
       break;

@@ -102,13 +102,13 @@ EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
   uint64_t value;
   EXT_ARGS(PyObject *, seed);
   if (to_seed(seed, "manual_seed", &value) < 0) return NULL;
-  px_generator_seed(generator_of(self), value);
+  EXT_TRY(px_generator_seed(generator_of(self), value));
   return Py_NewRef(self);
 }
 EXT_METHOD0(generator, seed, "int", "Sets a non-deterministic seed and returns it.") {
   uint64_t seed;
   if (random_seed(&seed) < 0) return NULL;
-  px_generator_seed(generator_of(self), seed);
+  EXT_TRY(px_generator_seed(generator_of(self), seed));
   return PyLong_FromUnsignedLongLong(seed);
 }
 EXT_RETURNS(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
@@ -164,7 +164,7 @@ EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
   EXT_ARGS(PyObject *, seed);
   EXT_OWNED *number = PyObject_CallOneArg((PyObject *)&PyLong_Type, seed ? seed : Py_None);
   if (!number || to_seed(number, "manual_seed", &value) < 0) return NULL;
-  px_manual_seed(value);
+  EXT_TRY(px_manual_seed(value));
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",

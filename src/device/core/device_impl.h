@@ -210,8 +210,11 @@ typedef struct px__draw_functions {
   void (*take)(void *state, uint64_t words, uint64_t taken[2]);
   void (*give_back)(void *state, uint64_t words, const uint64_t taken[2]);
 } px__draw_functions;
-// A capture is under way on some stream.
+// A capture is under way on some stream; on the calling thread's current stream.
 bool px__captures_any(void);
+bool px__capturing(void);
+// PX_RUNTIME: what `text` names is not allowed in a capture.
+px_status px__capture_refuse(const char *text) __attribute__((warn_unused_result));
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
                            const px__draw_functions *draws) __attribute__((warn_unused_result));
 // Copies bytes between allocations of any devices, ordered by rule C6 of docs/simulator.md: as work

@@ -62,6 +62,20 @@ bool px__capture_find_launch(px__work *out, uint64_t id) {
 
 bool px__captures_any(void) { return __atomic_load_n(&active, __ATOMIC_RELAXED) != 0; }
 
+bool px__capturing(void) {
+  px__device *d;
+  if (PX_LIKELY(!px__captures_any())) return false;
+  if (px__device_get(&d, px_device_peek()) != PX_OK) return px_error_clear(), false;
+  return px__capture_of(px__stream_now(d)) != 0;
+}
+
+px_status px__capture_refuse(const char *text) {
+  PX_FAIL(PX_RUNTIME,
+          "%s during CUDA graph capture. If you need this call to be captured, please file an "
+          "issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive",
+          text);
+}
+
 px_status px__capture_invalidate(uint64_t capture, int code) {
   px__captures_lock();
   px_graph *g = px__capture_by_id(capture);

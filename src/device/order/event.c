@@ -144,7 +144,7 @@ px_status px_event_query(bool *out, px_event *event) {
   *out = true;
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
-  px_status status = check_capture(event->capture);
+  px_status status = event->native ? check_capture(event->capture) : PX_OK;
   if (status == PX_OK && event->native) status = px__rt.backend->event_query(event->native, out);
   if (status == PX_OK && *out && event->stream && own_record_reached(event))
     px__stream_synced(event->stream, event->seq, &event->clock);

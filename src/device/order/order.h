@@ -196,6 +196,8 @@ void px__wrapped_free(px_allocation *allocation);
 // ---- private pools; lock held
 // Returns the calling thread's latest route, or NULL.
 px__route *px__route_now(const px__cache *cache);
+// A new name for the pool of one graph.
+px_graph_pool px__graph_pool_own(void);
 // Finds or creates the pool of a name and adds a user; close removes one.
 px_status px__private_pool_open(px__private_pool **out, px__device *d, px_graph_pool name)
     __attribute__((warn_unused_result));

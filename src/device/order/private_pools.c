@@ -4,10 +4,13 @@
 // lock is held throughout.
 #include "device/order/order.h"
 
-static uint64_t last_name;  // atomic; last name given out
+static uint64_t last_shared, last_own;  // atomic; last names given out
 
 px_graph_pool px_graph_pool_new(void) {
-  return (px_graph_pool){.shared = __atomic_add_fetch(&last_name, 1, __ATOMIC_RELAXED)};
+  return (px_graph_pool){.shared = __atomic_add_fetch(&last_shared, 1, __ATOMIC_RELAXED)};
+}
+px_graph_pool px__graph_pool_own(void) {
+  return (px_graph_pool){.own = __atomic_add_fetch(&last_own, 1, __ATOMIC_RELAXED)};
 }
 
 px__route *px__route_now(const px__cache *cache) {

@@ -139,7 +139,9 @@ static px_status check_stream(const px_stream *stream) {
            "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok "
            "to replay them on the default stream.)");
   PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a capture could not begin (injected)");
-  return px__capture_of(stream) ? px__error_cuda(401) : PX_OK;
+  if (px__capture_of(stream))
+    return px__capture_refuse("Cannot register the state during capturing stage.");
+  return PX_OK;
 }
 
 // Begins the capture in the backend before marking the stream as captured, both under the device's
@@ -166,7 +168,7 @@ static px_status begin(px_graph *g, px_graph_pool pool, px_capture_mode mode) {
   PX_TRY(check_stream(stream));
   bool own = !pool.own && !pool.shared;
   g->device = d;
-  g->pool = own ? (px_graph_pool){.own = px_graph_pool_new().shared} : pool;
+  g->pool = own ? px__graph_pool_own() : pool;
   g->mode = mode, g->thread = pthread_self();
   g->origin = px_retain(stream);
   px__capture_register(g);

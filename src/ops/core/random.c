@@ -97,24 +97,6 @@ PX_RUN(_normal_parts) {
   PX_TRY(px_normal_(parts, args->mean, args->std / sqrt(2), args->generator));
   return px_view_as_complex(&call->results[0], parts);
 }
-PX_RUN(bernoulli) {
-  PX_TRY(px__call_draws(call, args->generator, args->self->numel, 4));
-  // A thread draws once. PyTorch reserves 10 numbers, rounded up to a multiple of 4.
-  if (call->device.type != PX_CPU) call->counter = 12;
-  return PX_OK;
-}
-// Rejection samplers: each element has its own subsequence and rarely draws more than ten times.
-static px_status reserve_rejection(px_call *call, px_generator *generator, const px_tensor *like) {
-  PX_TRY(px__call_draws(call, generator, like->numel, 1));
-  if (call->device.type != PX_CPU) call->counter = 400;
-  return PX_OK;
-}
-PX_RUN(geometric) { return reserve_rejection(call, args->generator, args->self); }
-PX_RUN(cauchy) { return reserve_rejection(call, args->generator, args->self); }
-PX_RUN(log_normal) { return reserve_rejection(call, args->generator, args->self); }
-PX_RUN(_standard_gamma) { return reserve_rejection(call, args->generator, args->self); }
-PX_RUN(poisson_draw) { return reserve_rejection(call, args->generator, args->self); }
-PX_RUN(binomial_draw) { return reserve_rejection(call, args->generator, args->count); }
 PX_RUN(poisson) { return px_poisson_draw(&call->results[0], args->self, args->generator); }
 PX_RUN(binomial) {
   PX_SCOPED(px_tensor) count = NULL;

@@ -92,8 +92,14 @@ static px_status apply_dropout(px_tensor **out, const px_tensor *weights, double
   PX_TRY(px_mul(&left, weights, kept));
   return px_mul_scalar(out, left, px_float(p < 1 ? 1 / (1 - p) : 0));
 }
+// Of fp16 and bf16, computes in float.
 PX_RUN(composed_attention) {
-  px_tensor *q = args->query;
+  px_dtype dtype = (px_dtype)args->query->dtype, compute = dtype;
+  if (dtype == PX_FLOAT16 || dtype == PX_BFLOAT16) compute = PX_FLOAT32;
+  PX_SCOPED(px_tensor) q = NULL;
+  PX_SCOPED(px_tensor) wide_key = NULL;
+  PX_SCOPED(px_tensor) wide_value = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
   PX_SCOPED(px_tensor) key = NULL;
   PX_SCOPED(px_tensor) value = NULL;
   PX_SCOPED(px_tensor) transposed = NULL;
@@ -102,16 +108,20 @@ PX_RUN(composed_attention) {
   PX_SCOPED(px_tensor) fully_masked = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
+  PX_TRY(px_to(&q, args->query, compute, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&wide_key, args->key, compute, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&wide_value, args->value, compute, PX_DEVICE_NONE, false, false));
   int64_t heads = q->ndim > 2 ? q->sizes[q->ndim - 3] : 1;
-  PX_TRY(share_heads(&key, args->key, heads, args->enable_gqa));
-  PX_TRY(share_heads(&value, args->value, heads, args->enable_gqa));
+  PX_TRY(share_heads(&key, wide_key, heads, args->enable_gqa));
+  PX_TRY(share_heads(&value, wide_value, heads, args->enable_gqa));
   PX_TRY(px_transpose(&transposed, key, -2, -1));
   PX_TRY(px_mul_scalar(&scaled, q, px_float(args->scale)));
   PX_TRY(px_matmul(&scores, scaled, transposed));
   PX_TRY(mask_scores(&scores, &fully_masked, args->attn_mask, args->is_causal));
   PX_TRY(weigh(&weights, scores, fully_masked));
   PX_TRY(apply_dropout(&kept, weights, args->dropout_p, args->seed));
-  return px_matmul(&call->results[0], kept, value);
+  PX_TRY(px_matmul(&result, kept, value));
+  return px_to(&call->results[0], result, dtype, PX_DEVICE_NONE, false, false);
 }
 
 // ---- tiled kernel
@@ -150,9 +160,9 @@ PX_RUN(tiled_attention) {
   PX_TRY(px__call_result(call, 1, 3, sizes, dtype == PX_FLOAT64 ? dtype : PX_FLOAT32));
   PX_TRY(px__call_result(call, 2, 1, (int64_t[]){drops ? 2 : 0}, PX_INT64));
   if (!drops) return PX_OK;
-  PX_TRY(px__call_draws(call, NULL, 1, 1));
-  if (call->device.type != PX_CPU) call->counter = (uint64_t)args->key->sizes[2] / 4 * 4 + 4;
-  return PX_OK;
+  // One thread's subsequence has a word for each weight.
+  int64_t weights = call->results[1]->numel * args->key->sizes[2];
+  return px__call_draws_words(call, NULL, weights > 0, (uint64_t)weights);
 }
 PX_RUN(tiled_attention_backward) {
   int64_t sizes[4];
@@ -322,6 +332,13 @@ static px_status call_tiled(px_tensor **out, tiles *t, arguments *args, const co
 
 // ---- selection of the implementation
 
+// False if PyTorch draws the dropout of such operands on GPUs with the stream of dropout().
+static bool draws_as_tiles(const arguments *args) {
+  const px_tensor *q = args->query, *v = args->value;
+  size_t width = (size_t)q->sizes[q->ndim - 1], value_width = (size_t)v->sizes[v->ndim - 1];
+  if (!(args->dropout_p > 0) || px__tensor_device(q).type != PX_CUDA) return true;
+  return q->dtype != PX_FLOAT64 && (width | value_width) * px__item(q) % 16 == 0;
+}
 // Reason why the kernels do not support the arguments; NULL if they do.
 static const char *unsupported(common *c, arguments *args) {
   const px_tensor *qkv[] = {args->query, args->key, args->value}, *mask = args->attn_mask;
@@ -333,6 +350,8 @@ static const char *unsupported(common *c, arguments *args) {
   if (!find_common(c, args)) return "the sizes of query, key and value do not match.";
   if (mask && !mask_fits(c, args)) return "attn_mask does not broadcast to the size of the scores.";
   if (mask && px_grad_enabled() && px__needs_grad(mask)) return "attn_mask requires grad.";
+  if (!draws_as_tiles(args))
+    return "with dropout, the last dimensions must be multiples of 16 bytes, and not float64.";
   return NULL;
 }
 // Like `unfit`, but also asks a real GPU's library with the operands of the kernel.

@@ -6,16 +6,14 @@
 
 #include <math.h>
 
-// Parameters for numbers written to `out` in its own dtype.
-static k_random start(px__cuda_dense *d, const px_operand *out) {
+// Sets the parameters that all kernels have. `out` is written in its own dtype.
+static void start(k_random *p, px__cuda_dense *d, const px_operand *out) {
   const px_launch *l = d->launch;
-  return (k_random){.where = px__cuda_where(l),
-                    .out = px__cuda_dense_out(d, out, out->dtype),
-                    .n = px_operand_numel(out),
-                    .dtype = out->dtype,
-                    .seed = l->seed,
-                    .offset = l->offset,
-                    .state = l->random};
+  p->where = px__cuda_where(l);
+  p->out = px__cuda_dense_out(d, out, out->dtype);
+  p->n = px_operand_numel(out);
+  p->dtype = out->dtype;
+  p->seed = l->seed, p->offset = l->offset, p->state = l->random;
 }
 static px_status draw_floats(const px_launch *l, const char *name, k_random *p, int64_t blocks) {
   return px__cuda_by_dtype(l, "random", name, p->dtype, p->n ? blocks : 0, K_BLOCK, p);
@@ -25,50 +23,59 @@ static px_status draw_any(const px_launch *l, const char *name, k_random *p, int
   return px__cuda_launch(l, "random", name, p->n ? (unsigned)blocks : 0, K_BLOCK, 0, params);
 }
 
-PX_CUDA_KERNEL(uniform) {
+// ---- kernels without operands: numbers in the order of memory, as in PyTorch
+
+static px_status fill(const px_launch *l, const px_operand *out, const char *name,
+                      px_status (*draw)(const px_launch *, const char *, k_random *, int64_t),
+                      k_random p) {
   px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
-  p.a = args->from, p.b = args->to;
+  px__ordered ordered;
+  start(&p, &d, px__by_stride(&ordered, out));
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "uniform", &p, l->blocks));
+  PX_CUDA_PASS(draw(l, name, &p, l->blocks));
   return px__cuda_dense_close(&d);
+}
+PX_CUDA_KERNEL(uniform) {
+  return fill(l, args->out, "uniform", draw_floats, (k_random){.a = args->from, .b = args->to});
 }
 PX_CUDA_KERNEL(normal) {
-  px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
-  p.a = args->mean, p.b = args->std;
-  PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "normal", &p, l->blocks));
-  return px__cuda_dense_close(&d);
+  return fill(l, args->out, "normal", draw_floats, (k_random){.a = args->mean, .b = args->std});
 }
 PX_CUDA_KERNEL(exponential) {
-  px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
-  p.a = args->lambd;
-  PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "exponential", &p, l->blocks));
-  return px__cuda_dense_close(&d);
+  return fill(l, args->out, "exponential", draw_floats, (k_random){.a = args->lambd});
+}
+PX_CUDA_KERNEL(cauchy) {
+  return fill(l, args->out, "cauchy", draw_floats, (k_random){.a = args->median, .b = args->sigma});
+}
+PX_CUDA_KERNEL(log_normal) {
+  return fill(l, args->out, "log_normal", draw_floats, (k_random){.a = args->mean, .b = args->std});
+}
+PX_CUDA_KERNEL(geometric) {
+  return fill(l, args->out, "geometric", draw_any, (k_random){.a = args->p});
 }
 PX_CUDA_KERNEL(bernoulli_scalar) {
-  px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
-  p.a = args->p, p.b = 1;
-  PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_any(l, "chance", &p, l->blocks));
-  return px__cuda_dense_close(&d);
+  return fill(l, args->out, "chance", draw_any, (k_random){.a = args->p, .b = 1});
 }
 PX_CUDA_KERNEL(dropout_mask) {
-  px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
-  p.a = args->keep, p.b = 1 / p.a, p.from = args->lanes;
-  PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "dropout", &p, l->blocks));
-  return px__cuda_dense_close(&d);
+  return fill(l, args->out, "dropout", draw_floats,
+              (k_random){.a = args->keep, .b = 1 / args->keep, .from = args->lanes});
 }
+PX_CUDA_KERNEL(random) {
+  k_random p = {0};
+  int dtype = args->out->dtype;
+  bool ranged = px__random_range(&args->from, &args->to, &p.from, &p.range);
+  if (!ranged) p.range = px__random_values(dtype);
+  p.wide = ranged ? p.range >= UINT64_C(1) << 28 : dtype == PX_INT64 || dtype == PX_FLOAT64;
+  return fill(l, args->out, "whole", draw_any, p);
+}
+
+// ---- kernels with operands
+
 // Probabilities from a tensor.
 PX_CUDA_KERNEL(bernoulli) {
   px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
+  k_random p = {0};
+  start(&p, &d, args->out);
   p.in = px__cuda_dense_in(&d, args->self, args->self->dtype);
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_by_dtype(l, "random", "bernoulli", args->self->dtype,
@@ -76,55 +83,29 @@ PX_CUDA_KERNEL(bernoulli) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- distributions with a variable number of draws; parameters are operands or numbers
+// ---- distributions with a variable number of draws
 
-typedef struct parameter {
-  const px_operand *from;
-  double number;
-} parameter;
+// The second parameter is an operand or a number.
 static px_status draw_each(const px_launch *l, const char *name, const px_operand *out,
-                           parameter first, parameter second) {
+                           const px_operand *first, const px_operand *second, double number) {
   px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, out);
-  p.a = first.number, p.b = second.number;
-  if (first.from) p.in = px__cuda_dense_in(&d, first.from, PX_FLOAT64);
-  if (second.from) p.in2 = px__cuda_dense_in(&d, second.from, PX_FLOAT64);
+  k_random p = {.b = number};
+  start(&p, &d, out);
+  p.in = px__cuda_dense_in(&d, first, PX_FLOAT64);
+  if (second) p.in2 = px__cuda_dense_in(&d, second, PX_FLOAT64);
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(draw_any(l, name, &p, (p.n + K_BLOCK - 1) / K_BLOCK));
   return px__cuda_dense_close(&d);
 }
-PX_CUDA_KERNEL(geometric) {
-  return draw_each(l, "drawn_geometric", args->out, (parameter){.number = args->p}, (parameter){0});
-}
-PX_CUDA_KERNEL(cauchy) {
-  return draw_each(l, "drawn_cauchy", args->out, (parameter){.number = args->median},
-                   (parameter){.number = args->sigma});
-}
-PX_CUDA_KERNEL(log_normal) {
-  return draw_each(l, "drawn_log_normal", args->out, (parameter){.number = args->mean},
-                   (parameter){.number = args->std});
-}
 PX_CUDA_KERNEL(_standard_gamma) {
-  return draw_each(l, "drawn_gamma", args->out, (parameter){.from = args->self},
-                   (parameter){.number = px__dtypes[args->out->dtype].tiny});
+  double least = px__dtypes[args->out->dtype].tiny;
+  return draw_each(l, "drawn_gamma", args->out, args->self, NULL, least);
 }
 PX_CUDA_KERNEL(poisson_draw) {
-  return draw_each(l, "drawn_poisson", args->out, (parameter){.from = args->self}, (parameter){0});
+  return draw_each(l, "drawn_poisson", args->out, args->self, NULL, 0);
 }
 PX_CUDA_KERNEL(binomial_draw) {
-  return draw_each(l, "drawn_binomial", args->out, (parameter){.from = args->count},
-                   (parameter){.from = args->prob});
-}
-
-PX_CUDA_KERNEL(random) {
-  px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
-  PX_CUDA_PASS(d.status);
-  bool ranged = px__random_range(&args->from, &args->to, &p.from, &p.range);
-  if (!ranged) p.range = px__random_values(p.dtype);
-  p.wide = ranged ? p.range >= UINT64_C(1) << 28 : p.dtype == PX_INT64 || p.dtype == PX_FLOAT64;
-  PX_CUDA_PASS(draw_any(l, "whole", &p, l->blocks));
-  return px__cuda_dense_close(&d);
+  return draw_each(l, "drawn_binomial", args->out, args->count, args->prob, 0);
 }
 
 // ---- permutations
@@ -136,7 +117,8 @@ static int key_bits(int64_t n) {
 // Sorts by random keys, then shuffles runs of equal keys.
 PX_CUDA_KERNEL(randperm_fill) {
   px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
+  k_random p = {0};
+  start(&p, &d, args->out);
   PX_CUDA_PASS(d.status);
   if (p.n == 0) return PX_OK;
   void *buffers[4];
@@ -159,9 +141,11 @@ PX_CUDA_KERNEL(multinomial) {
   const px_operand *self = args->self;
   int64_t numel = px_operand_numel(self), n = self->sizes[self->ndim - 1];
   px__cuda_dense d = {.launch = l};
-  k_random p = start(&d, args->out);
+  k_random p = {0};
+  start(&p, &d, args->out);
   p.in = px__cuda_dense_in(&d, self, PX_FLOAT64), p.range = (uint64_t)n, p.rows = n ? numel / n : 0;
-  p.from = args->num_samples, p.replacement = args->replacement;
+  p.from = args->num_samples, p.replacement = args->replacement && p.from > 1;
+  p.stride = l->blocks * K_BLOCK, p.wide = self->dtype == PX_FLOAT64;
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(numel + 1) * sizeof(double), &p.scratch));
   PX_CUDA_PASS(px__cuda_over(l, "random", "multinomial", p.rows, &p));
