@@ -416,10 +416,10 @@ static int check(void *joined_self, char *why, size_t capacity) {
 // ---- calls
 
 static const int8_t types[PX_DTYPE_COUNT] = {
-    [PX_BOOL] = 1,    [PX_UINT8] = 1,   [PX_INT8] = 0,         [PX_INT16] = NO_TYPE,
-    [PX_INT32] = 2,   [PX_INT64] = 4,   [PX_FLOAT16] = 6,      [PX_BFLOAT16] = 9,
-    [PX_FLOAT32] = 7, [PX_FLOAT64] = 8, [PX_UINT16] = NO_TYPE, [PX_UINT32] = 3,
-    [PX_UINT64] = 5,
+    [PX_BOOL] = 1,    [PX_UINT8] = 1,          [PX_INT8] = 0,         [PX_INT16] = NO_TYPE,
+    [PX_INT32] = 2,   [PX_INT64] = 4,          [PX_FLOAT16] = 6,      [PX_BFLOAT16] = 9,
+    [PX_FLOAT32] = 7, [PX_FLOAT64] = 8,        [PX_UINT16] = NO_TYPE, [PX_UINT32] = 3,
+    [PX_UINT64] = 5,  [PX_FLOAT8_E4M3FN] = 10, [PX_FLOAT8_E5M2] = 11,
 };
 enum { ADD = 0, MULTIPLY = 1, MAX = 2, MIN = 3, AVERAGE = 4, NO_OP = -1 };
 static const int8_t reductions[PX_REDUCE_COUNT] = {
@@ -435,9 +435,9 @@ static bool reduces(px_collective_op op) {
   return op == PX_ALL_REDUCE || op == PX_REDUCE || op == PX_REDUCE_SCATTER;
 }
 
+// Dtypes without a row have 0, the number of int8.
 static int type_of(px_dtype dtype) {
-  bool known =
-      dtype >= 0 && (dtype < PX_DTYPE_COMPUTED || dtype == PX_UINT32 || dtype == PX_UINT64);
+  bool known = dtype >= 0 && dtype < PX_DTYPE_COUNT && (types[dtype] || dtype == PX_INT8);
   return known ? types[dtype] : NO_TYPE;
 }
 

@@ -217,7 +217,9 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
   if (!shapes[c->op].reduces) return PX_OK;
   PX_CHECK((unsigned)c->reduce < PX_REDUCE_COUNT, PX_VALUE, "invalid reduction: %d", c->reduce);
   self->call.reduce = px__reduce_find(c->reduce, self->called.dtype, &per);
-  PX_CHECK(self->call.reduce, PX_VALUE, "Cannot use ReduceOp.%s with %s",
+  // An engine with queues reduces itself, and refuses what it cannot.
+  bool own = self->queued && !px_dtype_is_complex(self->called.dtype);
+  PX_CHECK(self->call.reduce || own, PX_VALUE, "Cannot use ReduceOp.%s with %s",
            px__reduction_names[c->reduce], px_dtype_name(self->called.dtype));
   self->call.item /= (size_t)per;
   self->call.count *= per;

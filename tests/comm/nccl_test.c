@@ -178,6 +178,30 @@ PX_TEST(each_collective_is_one_nccl_call) {
   clean();
 }
 
+// NCCL has more pairs of dtype and reduction than the host's functions.
+PX_TEST(nccl_sums_float8_and_averages_integers) {
+  static const struct {
+    px_dtype dtype;
+    px_reduce_op reduction;
+    int type, op;
+  } pairs[] = {{PX_UINT8, PX_REDUCE_AVG, 1, AVERAGE},      {PX_INT64, PX_REDUCE_AVG, 4, AVERAGE},
+               {PX_UINT32, PX_REDUCE_SUM, 3, SUM},         {PX_UINT64, PX_REDUCE_MAX, 5, MAX},
+               {PX_FLOAT8_E4M3FN, PX_REDUCE_SUM, 10, SUM}, {PX_FLOAT8_E5M2, PX_REDUCE_MAX, 11, MAX},
+               {PX_BFLOAT16, PX_REDUCE_AVG, 9, AVERAGE}};
+  px_comm *comm = comm_of(2, 60000);
+  run(comm, (px_collective){.op = PX_BARRIER});
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    PX_SCOPED(px_tensor) x = tensor_of(pairs[i].dtype, 6);
+    run(comm, (px_collective){PX_ALL_REDUCE, pairs[i].reduction, ONE(output, x)});
+    check_call(0, "ncclAllReduce", 6, pairs[i].type, pairs[i].op, -1);
+  }
+  PX_SCOPED(px_tensor) z = tensor_of(PX_COMPLEX64, 6);
+  px_collective largest = {PX_ALL_REDUCE, PX_REDUCE_MAX, ONE(output, z)};
+  FAILS(px_comm_run(NULL, comm, &largest), PX_VALUE, "Cannot use ReduceOp.MAX with complex64");
+  px_release(comm);
+  clean();
+}
+
 PX_TEST(exchanges_are_grouped_sends_and_receives) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
