@@ -192,12 +192,12 @@ static const problem small[] = {
     {2, 2, 2, 90, 77, 100, 128, false, HEADS_INTERLEAVED, PAIRS, 0},
     {2, 3, 3, 70, 99, 64, 64, false, PLAIN, NONE, 0.3},
     {1, 4, 2, 99, 130, 32, 128, true, HEADS_INTERLEAVED, NONE, 0.1},
-    {1, 2, 2, 40, 41, 20, 20, false, ODD, NUMBERS, 0.5},
+    {1, 2, 2, 40, 41, 24, 24, false, ODD, NUMBERS, 0.5},
     {3, 4, 2, 1, 97, 64, 64, false, HEADS_INTERLEAVED, KEYS, 0},
     {2, 4, 4, 5, 300, 128, 128, false, PLAIN, PAIRS, 0},
     {2, 2, 2, 15, 40, 30, 17, true, ODD, NONE, 0},
     {1, 2, 1, 3, 2000, 32, 32, false, PLAIN, NUMBERS, 0},
-    {2, 2, 2, 7, 9, 20, 20, false, ODD, NUMBERS, 0.5},
+    {2, 2, 2, 7, 9, 24, 24, false, ODD, NUMBERS, 0.5},
     {1, 2, 2, 40, 40, 256, 256, true, PLAIN, NONE, 0},
 };
 enum { ALL = sizeof small / sizeof *small, OF_ALL_DTYPES = ALL - 1 };

@@ -179,8 +179,10 @@ PX_TEST(copies_of_every_layout) {
              px_clone(&y, view, NULL));
     px_release(view), view = NULL;
     BOTH(d, SHAPE_OF(33, 65), 0, px_flip(&y, x, dims, 2));
+    // Devices convert negative floats to unsigned dtypes in another way.
+    bool integers = px_dtype_is_integer(d) || d == PX_BOOL;
     for (px_dtype to = PX_BOOL; to < PX_DTYPE_COUNT; to++)
-      if (to != PX_UINT8)
+      if (integers ? to != PX_UINT8 : px_dtype_about(to)->kind != 'u')
         BOTH(d, SHAPE_OF(1003), 0, px_to(&y, x, to, PX_DEVICE_NONE, false, false));
   }
 }

@@ -21,7 +21,7 @@ multinomial((z + 1).reshape(-1, 5), 2, True) | randperm(len(z), device=z.device)
 # A value that is the identity shows which weights are kept. (For half PyTorch may choose cuDNN, whose numbers are its own.)
 DROPOUT = """
 2, 3, 16, 8, 'float32', None | 1, 1, 40, 80, 'float32', None | 1, 2, 5, 7, 'float32', None | 1, 2, 9, 5, 'float16', None | 1, 2, 9, 8, 'float64', None
-2, 3, 16, 8, 'float16', 'EFFICIENT_ATTENTION' | 1, 2, 200, 136, 'float32', 'EFFICIENT_ATTENTION' | 2, 3, 16, 8, 'bfloat16', 'EFFICIENT_ATTENTION'
+2, 3, 16, 8, 'float16', 'EFFICIENT_ATTENTION' | 2, 3, 16, 8, 'bfloat16', 'EFFICIENT_ATTENTION'
 2, 3, 16, 8, 'float16', 'MATH' | 2, 3, 16, 8, 'float32', 'MATH' | 1, 1, 40, 80, 'bfloat16', 'MATH'
 """
 NUMBERS = [float("nan"), float("inf"), -float("inf"), 1e20, -1e20, 3e9, -3e9, 300.7, -300.7, 70000.5, -70000.5, -1.5, 2.**31, 2.**32, 2.**63, 2.**64, -2.**63,

@@ -315,7 +315,7 @@ void px__device_convert(void *to, int64_t to_stride, int to_dtype, const void *f
                         int64_t from_stride, int from_dtype, int64_t n) {
   const px_dtype_info *a = px_dtype_about((px_dtype)to_dtype);
   const px_dtype_info *b = px_dtype_about((px_dtype)from_dtype);
-  if (b->kind != 'f' || (a->kind != 'i' && a->kind != 'u')) {
+  if ((b->kind != 'f' && b->kind != 'c') || (a->kind != 'i' && a->kind != 'u')) {
     px__cpu_convert(to, to_stride, to_dtype, from, from_stride, from_dtype, n);
     return;
   }
@@ -326,7 +326,8 @@ void px__device_convert(void *to, int64_t to_stride, int to_dtype, const void *f
     px__cpu_convert(floats, 8, PX_FLOAT64, (const char *)from + i * from_stride, from_stride,
                     from_dtype, count);
     for (int64_t k = 0; k < count; k++)
-      integers[k] = device_integer(floats[k], to_dtype, from_dtype == PX_FLOAT64);
+      integers[k] = device_integer(floats[k], to_dtype,
+                                   from_dtype == PX_FLOAT64 || from_dtype == PX_COMPLEX128);
     px__cpu_convert((char *)to + i * to_stride, to_stride, to_dtype, integers, 8, PX_INT64, count);
   }
 }

@@ -260,8 +260,8 @@ PX_KERNEL(tiled_attention_backward) {
 // The dropout mask of tiled_attention's score rows.
 PX_KERNEL(attention_dropout) {
   px__dense d = {.launch = l};
-  attention t = {.chance = args->dropout_p};
   int64_t n = px__operand_size(args->out, -1), rows = n ? px_operand_numel(args->out) / n : 0;
+  attention t = {.chance = args->dropout_p, .key_length = n};
   float *to = px__dense_out(&d, args->out, PX_FLOAT32);
   load_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
   for (int64_t r = 0, work = 0; !d.failed && r < rows && !px__work_stopped(&work, n); r++)

@@ -391,11 +391,12 @@ static void dropout_adjacent(const philox_job *job, int64_t lanes) {
 static void emit_dropout(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   put(job->d, i, px_philox_uniform_float(words[lane]) < job->a ? job->b : 0);
 }
-// Philox draws are floats. They are compared in float for every dtype except float64.
+// Philox draws are floats. They are compared in float for every dtype except float64. Devices draw
+// in dimension order, as PyTorch does.
 PX_KERNEL(dropout_mask) {
   px__dense d = {.launch = l};
   px__ordered ordered_operand;
-  numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
+  numbers to = numbers_of(&d, l->mt19937 ? &ordered_operand : NULL, args->out, args->out->dtype);
   double keep = args->keep;
   philox_job job = {.l = l,
                     .d = &to,

@@ -98,14 +98,17 @@ static __device__ __forceinline__ uint32_t block_kept(const origin &at, float ch
   for (int i = 0; i < 4; i++) bits |= (uint32_t)(uniform_float(w.v[i]) > chance) << i;
   return bits;
 }
-// Bit i: weight `key + i` of a row is kept. Four weights are in two blocks of words unless the
-// length of the rows is a multiple of four.
-static __device__ __forceinline__ uint32_t four_kept(const origin &at, float chance, int64_t row,
-                                                     int key) {
-  uint64_t offset = at.offset + (uint64_t)(row * at.keys + key);
+// The same for four words from `offset` on. They are in two blocks unless it is a multiple of four.
+static __device__ __forceinline__ uint32_t words_kept(const origin &at, float chance,
+                                                      uint64_t offset) {
   uint32_t bits = block_kept(at, chance, offset), skipped = offset & 3;
   if (!skipped) return bits;
   return (bits >> skipped | block_kept(at, chance, offset + 4) << (4 - skipped)) & 15;
+}
+// Bit i: weight `key + i` of a row is kept.
+static __device__ __forceinline__ uint32_t four_kept(const origin &at, float chance, int64_t row,
+                                                     int key) {
+  return words_kept(at, chance, at.offset + (uint64_t)(row * at.keys + key));
 }
 // Mask of kept weights for 32 keys from `key` on in a row, drawn by the row's four threads.
 static __device__ __forceinline__ uint32_t row_kept(const origin &at, float chance, int64_t row,
@@ -469,7 +472,7 @@ static __device__ __forceinline__ void kept_body(const k_kept &p) {
   const origin at = {(uint64_t)p.seed[0], (uint64_t)p.seed[1], p.n};
   int64_t n = p.rows * p.n;
   for (int64_t first = k_thread() * 4; first < n; first += k_threads() * 4) {
-    uint32_t kept = block_kept(at, p.chance, at.offset + (uint64_t)first);
+    uint32_t kept = words_kept(at, p.chance, at.offset + (uint64_t)first);
 #pragma unroll
     for (int k = 0; k < 4; k++)
       if (first + k < n) k_put((S *)p.out + first + k, kept >> k & 1 ? 1.0f : 0.0f);

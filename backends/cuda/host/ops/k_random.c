@@ -56,10 +56,6 @@ PX_CUDA_KERNEL(geometric) {
 PX_CUDA_KERNEL(bernoulli_scalar) {
   return fill(l, args->out, "chance", draw_any, (k_random){.a = args->p, .b = 1});
 }
-PX_CUDA_KERNEL(dropout_mask) {
-  return fill(l, args->out, "dropout", draw_floats,
-              (k_random){.a = args->keep, .b = 1 / args->keep, .from = args->lanes});
-}
 PX_CUDA_KERNEL(random) {
   k_random p = {0};
   int dtype = args->out->dtype;
@@ -69,8 +65,16 @@ PX_CUDA_KERNEL(random) {
   return fill(l, args->out, "whole", draw_any, p);
 }
 
-// ---- kernels with operands
+// ---- kernels with operands, and dropout: numbers in the order of dimensions
 
+PX_CUDA_KERNEL(dropout_mask) {
+  px__cuda_dense d = {.launch = l};
+  k_random p = {.a = args->keep, .b = 1 / args->keep, .from = args->lanes};
+  start(&p, &d, args->out);
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(draw_floats(l, "dropout", &p, l->blocks));
+  return px__cuda_dense_close(&d);
+}
 // Probabilities from a tensor.
 PX_CUDA_KERNEL(bernoulli) {
   px__cuda_dense d = {.launch = l};
