@@ -240,14 +240,15 @@ static px_status parse_unary_here(px__node **out, parser *p) {
   if (minus || invert || not ) {
     PX_TRY(advance(p));
     PX_TRY(parse_unary(&of, p));
-    bool number = of->kind == PX__LITERAL && px__is_number(of->value);
-    if (!minus || !number)
+    bool is_float = of->kind == PX__LITERAL && of->value.sort == PX__FLOAT;
+    bool is_int = of->kind == PX__LITERAL && of->value.sort == PX__INT;
+    if (!minus || !(is_float || is_int))
       return operator_call(out, p,
                            minus    ? "torch.neg"
                            : invert ? "torch.bitwise_not"
                                     : "torch.__not__",
                            of, NULL);
-    if (of->value.sort == PX__FLOAT)
+    if (is_float)
       of->value.v.f = -of->value.v.f;
     else
       of->value.v.i = (int64_t) - (uint64_t)of->value.v.i;
