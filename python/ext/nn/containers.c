@@ -132,16 +132,32 @@ EXT_METHOD(sequential, extend, "(modules: Iterable[Module]) -> Self",
   EXT_ARGS(PyObject *, modules);
   return extend(self, modules);
 }
-EXT_METHOD(sequential, insert, "(index: int, module: Module) -> None",
-           "Inserts a module before a given index; later modules are renumbered.") {
+static int insert(PyObject *self, int64_t index, PyObject *module) {
+  EXT_OWNED *values = PyDict_Values(children_of(self));
+  if (!values || PyList_Insert(values, (Py_ssize_t)index, module) < 0) return -1;
+  return renumber(self, values);
+}
+static int need_module(PyObject *module) {
+  if (ext_is_module(module)) return 0;
+  EXT_FAIL_INT(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(module));
+}
+EXT_METHOD(sequential, insert, "(index: int, module: Module) -> Self",
+           "Inserts a module before a given index, at most the length; later modules are "
+           "renumbered.") {
+  int64_t index, count = (int64_t)length(self);
+  PyObject *module;
+  EXT_BIND(index, module);
+  if (need_module(module) < 0) return NULL;
+  if (index < -count || index > count)
+    EXT_FAIL(PyExc_IndexError, "Index out of range: %lld", (long long)index);
+  return insert(self, index, module) < 0 ? NULL : Py_NewRef(self);
+}
+EXT_METHOD(module_list, insert, "(index: int, module: Module) -> None",
+           "Inserts a module before a given index, as list.insert; later modules are renumbered.") {
   int64_t index;
   PyObject *module;
   EXT_BIND(index, module);
-  EXT_OWNED *values = PyDict_Values(children_of(self));
-  if (!ext_is_module(module))
-    EXT_FAIL(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(module));
-  return ext_none_unless(!values || PyList_Insert(values, (Py_ssize_t)index, module) < 0 ||
-                         renumber(self, values) < 0);
+  return ext_none_unless(need_module(module) < 0 || insert(self, index, module) < 0);
 }
 
 static PyObject *pop(PyObject *self, PyObject *key) {
@@ -155,7 +171,7 @@ EXT_METHOD(sequential, pop, "(key: int) -> Module",
   EXT_ARGS(PyObject *, key);
   return pop(self, key);
 }
-EXT_SAME_MEMBERS(module_list, sequential, append, extend, insert, pop);
+EXT_SAME_MEMBERS(module_list, sequential, append, extend, pop);
 
 // ---- dicts
 

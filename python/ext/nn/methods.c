@@ -72,8 +72,14 @@ EXT_METHOD(module, register_buffer,
 EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
            "Adds a child module to the current module.") {
   const char *name;
-  PyObject *module;
+  PyObject *module, *children = ((ext_module_object *)self)->children;
   EXT_BIND(name, module);
+  EXT_OWNED *key = PyUnicode_FromString(name);
+  if (!key || ext_module_ready(self, "module") < 0) return NULL;
+  int replaces = PyDict_Contains(children, key);
+  if (replaces < 0) return NULL;
+  if (!replaces && PyObject_HasAttr(self, key))
+    EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", name);
   return ext_none_unless(ext_module_put_child(self, name, module) < 0);
 }
 EXT_ALIASES(module, module_add_module, register_module);

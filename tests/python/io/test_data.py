@@ -258,6 +258,9 @@ class Orders(unittest.TestCase):
         a, b = random_split(numbers(), [7, 3])
         self.assertEqual((list(a.indices), list(b.indices)), ([4, 1, 7, 5, 3, 9, 0], [8, 6, 2]))
         self.assertEqual((len(a), b[0][0].item()), (7, 8))
+        self.assertEqual([len(part) for part in random_split([1, 2, 3, 4], [0.3, 0.7])], [2, 2])
+        for parts in [0.1], [0.1, 0.2], [0.5, 0.6], [1, 2]:
+            self.assertRaisesRegex(ValueError, "Sum of input lengths does not equal", random_split, [1, 2, 3, 4], parts)
         with self.assertRaisesRegex(ValueError, "Sum of input lengths does not equal the length of the input dataset!"):
             random_split(numbers(), [7, 4])
 

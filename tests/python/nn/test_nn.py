@@ -791,6 +791,24 @@ class ContainerNames(unittest.TestCase):
             self.assertRaisesRegex(TypeError, "int is not a Module subclass", model.insert, 0, 5)
             self.assertEqual(len(model), 2)
 
+    def test_sequential_inserts_within_its_length_and_returns_itself(self):
+        model = nn.Sequential(nn.ReLU(), nn.Tanh())
+        self.assertIs(model.insert(2, nn.GELU()), model)
+        model.insert(-1, nn.Sigmoid())
+        self.assertEqual(self.names(model), [("0", "ReLU"), ("1", "Tanh"), ("2", "Sigmoid"), ("3", "GELU")])
+        for index in 5, -5: self.assertRaisesRegex(IndexError, f"Index out of range: {index}", model.insert, index, nn.ReLU())
+        layers = nn.ModuleList([nn.ReLU()])
+        self.assertIsNone(layers.insert(7, nn.Tanh()))
+        self.assertEqual(self.names(layers), [("0", "ReLU"), ("1", "Tanh")])
+
+    def test_modules_do_not_replace_other_attributes(self):
+        model = nn.Linear(2, 2)
+        model.size = 3
+        for name in "size", "forward", "weight":
+            self.assertRaisesRegex(KeyError, f"attribute '{name}' already exists", model.add_module, name, nn.ReLU())
+        for child in None, nn.ReLU(), nn.Tanh(): model.add_module("child", child)
+        self.assertEqual((self.names(model), model.size), ([("child", "Tanh")], 3))
+
     def test_slices_keep_names(self):
         model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
         self.assertEqual(self.names(model[1:]), [("1", "ReLU"), ("2", "Linear")])

@@ -2,6 +2,7 @@
 """Datasets: base classes, TensorDataset, subsets, concatenations and random splits."""
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from itertools import accumulate, repeat
 from operator import getitem
@@ -206,14 +207,12 @@ def gather_batch(dataset, indices):
 def _lengths(given, total):
     """Converts fractions to lengths: rounded down, with the remainder distributed round robin."""
     given = list(given)
-    if not any(isinstance(part, float) for part in given) and sum(given) != 1:
+    if sum(given) > 1 or not math.isclose(sum(given), 1):
         return given  # but [1] is a fraction: the whole dataset
     for i, part in enumerate(given):
         if not 0 <= part <= 1:
             raise ValueError(f"Fraction at index {i} is not between 0 and 1")
     lengths = [int(part * total) for part in given]
-    if sum(given) > 1 + 1e-9:
-        lengths = [total + 1]
     for i in range(total - sum(lengths)):
         lengths[i % len(lengths)] += 1
     return lengths
