@@ -167,8 +167,8 @@ static px_status fit_bound(const px_call *call, int param, px_scalar *number) {
   double value = px_scalar_float(*number);
   bool low = value < limits->min;
   bool high = value > limits->max;
-  PX_CHECK(!(low && !strcmp(name, "max")) && !(high && !strcmp(name, "min")), PX_RUNTIME,
-           "Clamp %s value %.0f is outside the representable range of %s", name, value,
+  PX_CHECK(!(low && !strncmp(name, "max", 3)) && !(high && !strncmp(name, "min", 3)), PX_RUNTIME,
+           "Clamp %.3s value %.0f is outside the representable range of %s", name, value,
            limits->cls);
   if (low || high) *number = px_int((int64_t)(low ? limits->min : limits->max));
   return PX_OK;
@@ -292,12 +292,27 @@ static void flatten(broadcast_operands *s, const px_call *call) {
   for (int i = 0; i < s->n; i++) s->operands[i].ndim = 1, s->strides[i * s->ndim] = 1;
 }
 
+// The same for numbers that the kernel reads from the launch.
+static px_status fit_bounds(px_call *call, px_value *fitted) {
+  memcpy(fitted, call->args, (size_t)call->op->param_count * sizeof *fitted);
+  for (int i = 0; i < call->op->param_count; i++) {
+    if (call->op->params[i].kind != PX_ARG_SCALAR || !px__is_number(fitted[i])) continue;
+    px_scalar number = px_value_scalar(fitted[i]);
+    PX_TRY(fit_bound(call, i, &number));
+    fitted[i] = PX_S(number);
+  }
+  return PX_OK;
+}
+
 static px_status general_path(px_call *call) {
+  px_value fitted[PX__MAX_PARAMS], *given = call->args;
   broadcast_operands s;
   PX__INTS(strides);
   s.n = s.uses = 0;
   PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
+  bool bounded = is_bounded(call->op, call->compute);
+  if (PX_UNLIKELY(bounded)) PX_TRY(fit_bounds(call, fitted));
   PX_TRY(broadcast_all(call, &s));
   PX_TRY(px__ints_reserve(&strides, (int64_t)(call->op->param_count + 1) * s.ndim));
   s.strides = strides.at;
@@ -308,7 +323,10 @@ static px_status general_path(px_call *call) {
   for (int i = 0; i < call->op->param_count; i++)
     if (call->op->params[i].kind == PX_ARG_TENSOR) PX_TRY(spread_argument(call, &s, i));
   if (PX_UNLIKELY(!out->contiguous)) flatten(&s, call);
-  return issue(call, s.operands, s.n, s.accesses, s.uses);
+  if (PX_UNLIKELY(bounded)) call->args = fitted;
+  px_status status = issue(call, s.operands, s.n, s.accesses, s.uses);
+  call->args = given;
+  return status;
 }
 
 px_status px__call_pointwise(px_call *call, bool *simple) {

@@ -34,6 +34,17 @@ class Integers(unittest.TestCase):
         self.assertEqual(have.tolist(), want.to(dtype).tolist())
 
     @each_device
+    def test_hardtanh_limits_beyond_the_dtype_are_its_limits(self):
+        for dtype, x, low, high, want in ((torch.uint8, [0, 3, 200], -1.5, 5, [0, 3, 5]), (torch.uint8, [0, 3, 200], -70000, 300, [0, 3, 200]),
+                                          (torch.int8, [-100, 3, 100], -1.5, 300, [-1, 3, 100]), (torch.int16, [-30000, 3, 30000], -70000, 2.7, [-30000, 2, 2])):
+            x = torch.tensor(x, dtype=dtype)
+            self.assertEqual(F.hardtanh(x, low, high).tolist(), want)
+            self.assertEqual(F.hardtanh(x[None].expand(2, 3).t(), low, high)[:, 1].tolist(), want)
+            self.assertEqual(F.hardtanh(x, low, high, inplace=True).tolist(), want)
+        for low, high, text in (-5, -1, "Clamp max value -1 is outside the representable range of Byte"), (300, 400, "Clamp min value 300 is outside"):
+            self.assertRaisesRegex(RuntimeError, text, F.hardtanh, torch.zeros(2, dtype=torch.uint8), low, high)
+
+    @each_device
     def test_matmul_wraps(self):
         for dtype in WHOLE:
             for m, k, n in (1, 5, 3), (7, 1, 70), (13, 300, 17), (130, 20, 1), (1, 40, 200), (80, 70, 131), (3, 0, 2):
