@@ -324,18 +324,18 @@ void px_random_isolate(px_generator *host, int device) {
 }
 
 px_status px_manual_seed(uint64_t seed) {
-  px_generator *isolated_host = NULL, *device = NULL;
   pthread_mutex_lock(&generators_lock);
-  px_generator *host = default_of(px_cpu());
   int row = isolated_row(false);
-  if (row >= 0)
-    isolated_host = isolated[row].host, device = default_of(px_cuda(isolated[row].device));
+  px_generator *own = row >= 0 ? isolated[row].host : NULL;
+  px_generator *device = own ? default_of(px_cuda(isolated[row].device)) : NULL;
+  px_generator *host = own ? own : default_of(px_cpu());
+  philox_position before = {.seed = default_seed};
   pthread_mutex_unlock(&generators_lock);
-  if (isolated_host) {
+  if (own) {
     PX_TRY(px_generator_seed(device, seed));
-    return px_generator_seed(isolated_host, seed);
+    return px_generator_seed(host, seed);
   }
-  PX_TRY(check_seed((philox_position){.seed = default_seed}, seed));
+  PX_TRY(check_seed(before, seed));
   pthread_mutex_lock(&generators_lock);
   default_seed = seed;
   for (int i = 0; i < DEFAULT_LIMIT; i++) {

@@ -75,12 +75,13 @@ static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool ag
     if (again) NAME(cumulative_sums)(p + r0 * n, n, many, scratch);
     for (int64_t r = r0; r < r0 + many; r++) {
       px_fault_code wrong = NAME(fault_of)(p + r * n, n, again);
+      int64_t *row = to + r * count;
       if (wrong)
         px_kernel_fault(s->l, wrong, 0, 0, 0);
       else if (again)
-        NAME(draw_with_replacement)
-      (s, (T *)scratch + (r - r0) * n, n, r, to + r * count, count);
-      else NAME(draw_without_replacement)(s, p + r * n, scratch, n, to + r * count, count);
+        NAME(draw_with_replacement)(s, (T *)scratch + (r - r0) * n, n, r, row, count);
+      else
+        NAME(draw_without_replacement)(s, p + r * n, scratch, n, row, count);
     }
   }
 }
