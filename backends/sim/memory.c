@@ -180,15 +180,50 @@ px_status px__sim_host_alloc(size_t bytes, void **out) {
   PX__SIM_FAIL(PX_NOMEM, 0, "no host memory to list an allocation");
 }
 
+// Waits for work using the range starting at `at`. Lock held.
+static void await_range(const px__sim_ranges *ranges, uintptr_t at) {
+  int i = px__sim_range_after(ranges, at);
+  size_t bytes = i < ranges->count ? ranges->rows[i].bytes : 0;
+  px__sim_waiter waiter = {.device = -1, .low = at, .high = at + bytes};
+  px__sim_await(&waiter);
+}
+
 void px__sim_host_release(void *memory) {
   if (!memory) return;
   uintptr_t at = (uintptr_t)memory;
   px__sim_lock();
-  int i = px__sim_range_after(&px__sim.pinned, at);
-  size_t bytes = i < px__sim.pinned.count ? px__sim.pinned.rows[i].bytes : 0;
-  px__sim_waiter waiter = {.device = -1, .low = at, .high = at + bytes};
-  px__sim_await(&waiter);
-  bytes = px__sim_range_remove(&px__sim.pinned, at);
+  await_range(&px__sim.pinned, at);
+  size_t bytes = px__sim_range_remove(&px__sim.pinned, at);
   px__sim_unlock();
   if (bytes) free(memory);
+}
+
+// Memory registered where it is. Lock held.
+static int add_registered(uintptr_t at, size_t bytes) {
+  px__sim_ranges *pinned = &px__sim.pinned, *registered = &px__sim.registered;
+  if (!bytes || at + bytes <= at || px__sim_owner(at) >= 0) return PX__SIM_INVALID;
+  int i = px__sim_range_after(pinned, at);
+  if (i < pinned->count && pinned->rows[i].at < at + bytes) return PX__SIM_REGISTERED;
+  if (!px__sim_range_insert(registered, px__sim_range_after(registered, at), at, bytes))
+    return PX__SIM_NO_MEMORY;
+  if (px__sim_range_insert(pinned, i, at, bytes)) return 0;
+  px__sim_range_remove(registered, at);
+  return PX__SIM_NO_MEMORY;
+}
+
+px_status px__sim_host_register(void *memory, size_t bytes) {
+  px__sim_lock();
+  int code = memory ? add_registered((uintptr_t)memory, bytes) : PX__SIM_INVALID;
+  px__sim_unlock();
+  return code ? px__sim_fail(code) : PX_OK;
+}
+
+px_status px__sim_host_unregister(void *memory) {
+  uintptr_t at = (uintptr_t)memory;
+  px__sim_lock();
+  await_range(&px__sim.registered, at);
+  size_t bytes = px__sim_range_remove(&px__sim.registered, at);
+  if (bytes) px__sim_range_cut(&px__sim.pinned, at, bytes);
+  px__sim_unlock();
+  return bytes ? PX_OK : px__sim_fail(PX__SIM_UNREGISTERED);
 }

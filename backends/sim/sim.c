@@ -244,6 +244,8 @@ static const px_backend table = {
     .shares_pages = true,
     .clock = virtual_clock,
     .memory_device = px__sim_memory_device,
+    .host_register = px__sim_host_register,
+    .host_unregister = px__sim_host_unregister,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

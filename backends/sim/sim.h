@@ -29,11 +29,14 @@
 // detail.
 #define PX__SIM_CODES(XX) \
   XX(INVALID, 1, VALUE, "invalid argument") \
+  XX(NO_MEMORY, 2, NOMEM, "out of memory") \
   XX(ORDINAL, 101, ACCELERATOR, "invalid device ordinal") \
   XX(PEER, 217, ACCELERATOR, "peer access is not supported between two devices") \
   XX(HANDLE, 400, ACCELERATOR, "invalid resource handle") \
   XX(NOT_READY, 600, ACCELERATOR, "device not ready") \
   XX(ILLEGAL, 700, ACCELERATOR, "an illegal memory access was encountered") \
+  XX(REGISTERED, 712, ACCELERATOR, "part or all of the requested memory range is already mapped") \
+  XX(UNREGISTERED, 713, ACCELERATOR, "pointer does not correspond to a registered memory region") \
   XX(LAUNCH, 719, ACCELERATOR, "unspecified launch failure") \
   XX(CAPTURING, 900, ACCELERATOR, "operation not permitted when stream is capturing") \
   XX(MERGE, 902, ACCELERATOR, "operation would result in a merge of separate capture sequences") \
@@ -205,7 +208,7 @@ typedef struct px__sim_state {
   size_t memory;
   int64_t bandwidth, latency;  // links: bytes/s, nanoseconds
   px__sim_device device[PX__SIM_DEVICES];
-  px__sim_ranges pinned;
+  px__sim_ranges pinned, registered;  // registered: by programs; also part of `pinned`
   px__sim_stream *streams;
   px__sim_waiter *waiters;
   uint64_t sequence;
@@ -266,6 +269,8 @@ void px__sim_host_release(void *memory);
 px_status px__sim_memory_info(int device, size_t *free, size_t *total);
 void *px__sim_peek(int device, void *memory);
 int px__sim_memory_device(const void *memory);
+px_status px__sim_host_register(void *memory, size_t bytes);
+px_status px__sim_host_unregister(void *memory);
 
 // task.c. `task_new` returns a zeroed task with `extra` payload bytes. `finish` removes the
 // stream's head and wakes its waiters; lock held. `stream_free` frees a stream without tasks; lock

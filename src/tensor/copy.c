@@ -51,22 +51,23 @@ static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
   return PX_OK;
 }
 
-static px_status check_pageable(const px_allocation *to, const px_allocation *from) {
-  const px_allocation *host = to->device.type == PX_CPU ? to : from;
-  bool pageable = host->device.type == PX_CPU && !host->pinned;
+// Copies between any allocations. Within a capture, memory of the host must be pinned.
+static px_status copy_between(px_allocation *to, size_t to_offset, px_allocation *from,
+                              size_t from_offset, size_t bytes, bool non_blocking) {
+  bool down = to->device.type == PX_CPU;
+  const px_allocation *host = down ? to : from;
   PX_CHECK(
-      !pageable || to->device.type == from->device.type || !px__capturing(), PX_RUNTIME,
+      to->device.type == from->device.type || !px__capturing() || host->device.type != PX_CPU ||
+          px__allocation_is_pinned(host, down ? to_offset : from_offset, bytes),
+      PX_RUNTIME,
       "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor "
       "is pinned. Please use tensor.pin_memory() or allocate the tensor with pin_memory=True.");
-  return PX_OK;
+  return px__copy_bytes(to, to_offset, from, from_offset, bytes, non_blocking);
 }
 static px_status copy_bytes(px_tensor *to, const px_tensor *from, bool non_blocking) {
   size_t item = px__item(to);
-  PX_TRY(check_pageable(to->storage->allocation, from->storage->allocation));
-  PX_TRY(px__copy_bytes(to->storage->allocation, (size_t)to->offset * item,
-                        from->storage->allocation, (size_t)from->offset * item,
-                        (size_t)to->numel * item, non_blocking));
-  return PX_OK;
+  return copy_between(to->storage->allocation, (size_t)to->offset * item, from->storage->allocation,
+                      (size_t)from->offset * item, (size_t)to->numel * item, non_blocking);
 }
 
 static bool is_plain(const px_tensor *to, const px_tensor *from) {
@@ -331,9 +332,7 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
     // The copy only reads the caller's memory. It is pageable, so the copy has read it on return.
     px_allocation *host = NULL;
     PX_TRY(px__allocation_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
-    px_status status = check_pageable(made->storage->allocation, host);
-    if (status == PX_OK)
-      status = px__copy_bytes(made->storage->allocation, 0, host, 0, bytes, false);
+    px_status status = copy_between(made->storage->allocation, 0, host, 0, bytes, false);
     px__allocation_free(host);
     PX_TRY(status);
   }

@@ -133,7 +133,7 @@ px_device px_storage_device(const px_storage *storage) {
 }
 bool px_storage_is_pinned(const px_storage *storage) {
   PX__USES_STORAGE(storage);
-  return storage->allocation->pinned;
+  return px__allocation_is_pinned(storage->allocation, 0, storage->allocation->bytes);
 }
 
 void *px_storage_data(const px_storage *storage) {
@@ -150,7 +150,7 @@ px_status px_storage_pin(px_storage **out, px_storage *storage) {
   px_allocation *from = storage->allocation, *pinned = NULL;
   PX_CHECK(from->device.type == PX_CPU, PX_TYPE,
            "cannot pin 'torch.cuda.UntypedStorage' only CPU memory can be pinned");
-  if (from->pinned) {
+  if (px__allocation_is_pinned(from, 0, from->bytes)) {
     *out = px_retain(storage);
     return PX_OK;
   }

@@ -375,7 +375,9 @@ int64_t px_tensor_size(const px_tensor *self, int dim) {
 // Empty tensors are never pinned.
 bool px_tensor_is_pinned(const px_tensor *self) {
   PX__USES(self);
-  return self->storage->allocation->pinned && self->storage->allocation->bytes != 0;
+  const px_allocation *allocation = self->storage->allocation;
+  size_t offset = (size_t)self->offset * px__item(self);
+  return allocation->bytes && px__allocation_is_pinned(allocation, offset, 1);
 }
 
 bool px_tensor_is_parameter(const px_tensor *self) {

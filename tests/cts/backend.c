@@ -405,6 +405,26 @@ PX_TEST(memory_names_its_device) {
   CHECK_EQ(b->memory_device(NULL), -1);
 }
 
+PX_TEST(registered_host_memory_is_page_locked) {
+  begin("1");
+  if (!b->host_register) return;
+  void *s = stream(0), *m = memory(0, 4096);
+  int32_t *host = aligned_alloc(4096, 8192);
+  memset(host, 7, 8192);
+  OK(b->host_register(host, 4096));
+  CHECK(b->host_register(host, 4096) == PX_ACCELERATOR && px_error_last()->detail == 712);
+  OK(to_device(s, m, host, 4096, true));
+  OK(b->fill(s, m, 1, 8));
+  OK(to_host(s, host, m, 4096, true));
+  OK(b->host_unregister(host));  // waits for the copy
+  CHECK_EQ(host[1], 0x01010101);
+  CHECK_EQ(host[2], 0x07070707);
+  CHECK(b->host_unregister(host) == PX_ACCELERATOR && px_error_last()->detail == 713);
+  CHECK_EQ(b->host_register(NULL, 4096), PX_VALUE);
+  CHECK_EQ(b->host_register(host, 0), PX_VALUE);
+  free(host);
+}
+
 // ---- lifetimes
 
 PX_TEST(c7_release_waits_for_pending_uses) {

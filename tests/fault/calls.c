@@ -508,6 +508,18 @@ static px_status versioned_roundtrip(job *j) {
   return add_to_loss(j, back);
 }
 
+static px_status registered_copies(job *j) {
+  static float data[1024];
+  int64_t size = 1024;
+  PX_SCOPED(px_tensor) host = NULL;
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_TRY(
+      px_tensor_wrap(&host, data, sizeof data, 1, &size, NULL, PX_FLOAT32, px_cpu(), NULL, NULL));
+  PX_TRY(px_memory_host_register(data, sizeof data));
+  px_status status = px_to(&copy, host, PX_FLOAT32, j->device, true, false);
+  PX_TRY(px_memory_host_unregister(data));
+  return status;
+}
 static px_status pinned_copies(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) home = NULL;
@@ -840,6 +852,7 @@ static const struct row {
             {"handing_over", dlpack_roundtrip, CPU | ONE},
             {"handing_over_versioned", versioned_roundtrip, CPU | ONE},
             {"pinned_copies", pinned_copies, ONE},
+            {"registered_copies", registered_copies, ONE},
             {"streams_and_events", streams_and_events, ONE},
             {"graphs", graphs, ONE},
             {"kept graphs", retained_graphs, ONE},

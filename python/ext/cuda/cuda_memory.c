@@ -76,6 +76,26 @@ EXT_FUNCTION(cuda, get_per_process_memory_fraction, "(device: Device | None = No
   EXT_TRY(px_memory_fraction(&fraction, device.index));
   return PyFloat_FromDouble(fraction);
 }
+// Returns the driver's code, also of failures.
+static PyObject *registration(px_status status) {
+  int code = status == PX_OK ? 0 : px_error_last()->detail;
+  if (status != PX_OK && !code) return ext_raise();
+  if (code) px_error_clear();
+  return PyLong_FromLong(code);
+}
+EXT_FUNCTION(cuda, _host_register, "(ptr: int, size: int) -> int",
+             "Page-locks host memory where it is. Returns the driver's code, 0 for success.") {
+  int64_t ptr, size;
+  EXT_BIND(ptr, size);
+  if (ptr < 0 || size < 0) EXT_FAIL(PyExc_ValueError, "an address or a size is negative");
+  return registration(px_memory_host_register((void *)(uintptr_t)ptr, (size_t)size));
+}
+EXT_FUNCTION(cuda, _host_unregister, "(ptr: int) -> int",
+             "Undoes _host_register. Returns the driver's code, 0 for success.") {
+  int64_t ptr;
+  EXT_BIND(ptr);
+  return registration(EXT_NOGIL(px_memory_host_unregister((void *)(uintptr_t)ptr)));
+}
 EXT_RETURNS_NONE(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
                  "Resets the peak statistics of pinned memory to the current values.");
 EXT_RETURNS_NONE(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),

@@ -62,7 +62,7 @@ static const struct {
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},
-    {"cuda", "_cudart", "cudart"},
+    {"cuda", "_cudart", "CudaError check_error cudart"},
     {"cuda", "comm", "comm"},
     {"cuda", "graphs", "graphs make_graphed_callables"},
     {"cuda", "jiterator", "jiterator"},

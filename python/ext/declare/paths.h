@@ -658,10 +658,10 @@ static const struct {
      "preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
      "BFloat16Storage BoolStorage ByteStorage CharStorage "
-     "ComplexDoubleStorage ComplexFloatStorage CudaError "
+     "ComplexDoubleStorage ComplexFloatStorage "
      "DeferredCudaCallError DoubleStorage "
      "FloatStorage GreenContext HalfStorage IntStorage LongStorage ShortStorage "
-     "check_error classproperty "
+     "classproperty "
      "cudaStatus current_blas_handle current_solver_handle export_dot "
      "export_graph_data gds get_gencode_flags graph_annotations green_contexts has_half has_magma "
      "is_tf32_supported tunable"},

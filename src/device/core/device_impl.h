@@ -41,6 +41,16 @@ px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 px_status px__allocation_new_pinned(px_allocation **out, size_t bytes)
     __attribute__((warn_unused_result));
+// True if the bytes are page-locked: by the library, or by the program with
+// px_memory_host_register. The number of its ranges is atomic.
+extern PX__HIDDEN int px__host_registered_count;
+bool px__host_registered(const void *at, size_t bytes);
+static inline bool px__allocation_is_pinned(const px_allocation *allocation, size_t offset,
+                                            size_t bytes) {
+  return allocation->pinned ||
+         (PX_UNLIKELY(__atomic_load_n(&px__host_registered_count, __ATOMIC_ACQUIRE)) &&
+          px__host_registered((char *)allocation->data + offset, bytes));
+}
 px_status px__allocation_wrap(px_allocation **out, void *data, size_t bytes, px_device device,
                               void (*release)(void *), void *context)
     __attribute__((warn_unused_result));

@@ -38,8 +38,15 @@ static void profile_free(const px_allocation *allocation, uint8_t kind) {
     px__profile_memory(allocation->device, -(int64_t)allocation->bytes);
 }
 
+// Memory registered by the program may be the target of a running copy.
+static void free_used_host(px_allocation *allocation) {
+  px__allocation_wait_uses(px__allocation_of(allocation));
+  px__allocation_drop_uses(px__allocation_of(allocation));
+  px__host_free(allocation);
+}
+
 static void (*const frees[])(px_allocation *) = {
-    [PX__HOST] = px__host_free,     [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
+    [PX__HOST] = free_used_host,    [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
     [PX__RAW] = px__cache_free_raw, [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
 
 __attribute__((noinline, cold)) static void forget_allocation(px__allocation *allocation) {
@@ -51,7 +58,7 @@ void px__allocation_free(px_allocation *allocation) {
   if (!allocation) return;
   px__allocation *b = px__allocation_of(allocation);
   if (PX_UNLIKELY(px__profile_on() || b->shadow)) forget_allocation(b);
-  if (PX_LIKELY(b->kind == PX__HOST))
+  if (PX_LIKELY(b->kind == PX__HOST && !b->uses))
     px__host_free(allocation);
   else
     frees[b->kind](allocation);

@@ -66,20 +66,21 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   px__device *d;
   PX_TRY(px__device_get(&d, device->device.index));
   px_stream *stream = px__stream_now(d);
-  bool queued = non_blocking && host->pinned;
+  bool pinned = px__allocation_is_pinned(host, to_device ? t->from_offset : t->to_offset, t->bytes);
+  bool queued = non_blocking && pinned;
   bool returns = queued || (to_device && non_blocking);
   if (px__capture_of(stream) && !queued) return px__capture_invalidate(px__capture_of(stream), 900);
   if (!returns) PX_TRY(px__capture_check(stream));
   if (!returns) PX_TRY(px__sync_point());
   // A pageable copy may block in the backend, under the lock. Wait here before, without it.
-  if (!host->pinned && (!to_device || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
+  if (!pinned && (!to_device || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
   // Wait for conflicting copies of unordered streams too: the result is then correct, and the race
   // checker reports the copy as unordered.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
     PX_TRY(px__allocation_wait_conflicts(host, !to_device, stream));
   // An interrupted wait leaves the copy running: it still uses page-locked memory.
-  bool tracked = queued || (host->pinned && px_interrupt_wanted());
-  PX_TRY(issue(stream, to_device ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
+  bool tracked = queued || (pinned && px_interrupt_wanted());
+  PX_TRY(issue(stream, to_device ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, pinned,
                tracked));
   return returns && !px__stream_blocks(stream) ? PX_OK : px__stream_finish(stream);
 }

@@ -355,6 +355,29 @@ class Profiles(unittest.TestCase):
         self.assertEqual((runtime.cudaProfilerStart(), runtime.cudaProfilerStop()), (0, 0))
         self.assertEqual(runtime.cudaMemGetInfo(0)[1], torch.cuda.mem_get_info(0)[1])
 
+    @unittest.skipUnless(torch.cuda.device_count(), "requires a device")
+    def test_cudart_registers_host_memory(self):
+        runtime = torch.cuda.cudart()
+        t = torch.arange(4096.0)
+        part = t[1024:2048]
+        self.assertIs(runtime.cudaHostRegister(part.data_ptr(), 4096, 3), runtime.cudaError.success)
+        self.assertTrue(part.is_pinned() and t[1024:].is_pinned() and part.pin_memory() is part)
+        self.assertFalse(t.is_pinned() or t.untyped_storage().is_pinned())
+        self.assertEqual(runtime.cudaHostRegister(part.data_ptr(), 1, 0), runtime.cudaError.hostMemoryAlreadyRegistered)
+        device = part.to("cuda", non_blocking=True)
+        torch.cuda._sleep(1000)
+        part.copy_(device + 1, non_blocking=True)
+        torch.cuda.check_error(runtime.cudaHostUnregister(part.data_ptr()))  # waits for the copy
+        self.assertEqual(part[[0, -1]].tolist(), [1025, 2048])
+        self.assertFalse(part.is_pinned())
+        self.assertEqual(runtime.cudaHostUnregister(part.data_ptr()), 713)
+        self.assertEqual(runtime.cudaHostRegister(0, 8, 0), 1)
+        with self.assertRaisesRegex(torch.cuda.CudaError, r"part or all of .* \(712\)"):
+            pinned = t.pin_memory()
+            torch.cuda.check_error(runtime.cudaHostRegister(pinned.data_ptr(), 8, 0))
+        with self.assertRaisesRegex(NotImplementedError, "flags 4"):
+            runtime.cudaHostRegister(t.data_ptr(), 8, 4)
+
     def test_profile_ended_early_has_events(self):
         seen = []
         with torch.profiler.profile(activities=self.CPU, on_trace_ready=seen.append) as prof:

@@ -241,6 +241,8 @@ static const px_backend table = {
     .pages_map = px__cuda_pages_map,
     .pages_unmap = px__cuda_pages_unmap,
     .memory_device = px__cuda_memory_device,
+    .host_register = px__cuda_host_register,
+    .host_unregister = px__cuda_host_unregister,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -155,6 +155,8 @@ px_status px__cuda_event_query(void *event, bool *out);
 px_status px__cuda_event_synchronize(void *event);
 px_status px__cuda_event_elapsed(void *start, void *end, float *out);
 int px__cuda_memory_device(const void *memory);
+px_status px__cuda_host_register(void *memory, size_t bytes);
+px_status px__cuda_host_unregister(void *memory);
 px_status px__cuda_memory_share(int device, void *memory, px_ipc_handle *out, size_t *offset);
 px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **out, size_t *bytes);
 void px__cuda_memory_close(int device, void *memory);

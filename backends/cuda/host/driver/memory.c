@@ -46,11 +46,28 @@ px_status px__cuda_host_alloc(size_t bytes, void **out) {
   return PX_OK;
 }
 
-void px__cuda_host_release(void *memory) {
-  if (!memory) return;
+static void wait_for_all(void) {
   for (int i = 0; i < PX__CUDA_DEVICES; i++)
     if (is_open(i) && px__cuda_use(i) == PX_OK) px__cu.cuCtxSynchronize();
+}
+
+void px__cuda_host_release(void *memory) {
+  if (!memory) return;
+  wait_for_all();
   px__cu.cuMemFreeHost(memory);
+}
+
+px_status px__cuda_host_register(void *memory, size_t bytes) {
+  PX_CUDA_PASS(px__cuda_use_any());
+  PX_CUDA_TRY(cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE));
+  return PX_OK;
+}
+
+px_status px__cuda_host_unregister(void *memory) {
+  PX_CUDA_PASS(px__cuda_use_any());
+  wait_for_all();
+  PX_CUDA_TRY(cuMemHostUnregister(memory));
+  return PX_OK;
 }
 
 static CUdeviceptr address(const void *at) { return (CUdeviceptr)(uintptr_t)at; }
