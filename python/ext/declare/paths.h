@@ -80,10 +80,6 @@ static const struct {
     {"nn.modules.utils",
      "nn._tuples: _ntuple _single _pair _triple _quadruple _reverse_repeat_tuple "
      "consume_prefix_in_state_dict_if_present"},
-    {"nn.attention.flex_attention",
-     "!: AuxOutput AuxRequest BlockMask _DEFAULT_SPARSE_BLOCK_SIZE and_masks create_block_mask "
-     "create_mask "
-     "create_nested_block_mask flex_attention noop_mask or_masks"},
     {"_nn", "torch: _parse_to"},
     {"multiprocessing.pool", "multiprocessing: Pool"},
     {"multiprocessing.queue", "multiprocessing: Queue SimpleQueue"},
@@ -718,7 +714,7 @@ static const struct {
     {"nn.attention",
      "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
      "register_flash_attention_impl restore_flash_attention_impl"},
-    {"nn.attention.flex_attention", "AuxOutput AuxRequest FlexKernelOptions"},
+    {"nn.attention.flex_attention", "FlexKernelOptions"},
     {"nn.functional",
      "ScalingType SwizzleType Tensor assert_int_or_pair grouped_mm scaled_addmm scaled_addmm_ "
      "scaled_grouped_mm scaled_mm"},

@@ -9,7 +9,6 @@ import enum
 
 from phlox import _C
 
-__path__ = []
 _C._name_missing(__name__)
 _FIRST = _C._settings().index(("sdp", "math"))  # then the others, and their order
 
