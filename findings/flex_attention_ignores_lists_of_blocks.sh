@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch 2.15.0, on the CPU, without torch.compile: flex_attention asks the mask_mod of a BlockMask alone and ignores its lists of blocks.
+# PyTorch 2.15.0, on the CPU: without torch.compile, flex_attention ignores the lists of blocks of a BlockMask. It calls mask_mod alone.
 #
-# BlockMask.from_kv_blocks takes the lists of the columns that each row of blocks sees, and no mask_mod is needed. Below, queries see the first of two
-# blocks of keys, and to_dense() and sparsity() say so. The result is that of all keys. Kernels skip blocks that are in no list.
+# BlockMask.from_kv_blocks takes lists of visible blocks. mask_mod is optional. In the example queries see the first of two blocks of keys. to_dense()
+# and sparsity() confirm it. Yet the result is that of all keys. Kernels of torch.compile skip blocks in no list.
 #
 # Output seen:
 #   to_dense: [[1, 0], [1, 0]], sparsity 50.0

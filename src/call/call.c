@@ -299,7 +299,7 @@ static px_status call_other_kind(px_call *call) {
   if (!outer) px__caller = call->op->python_name;
   px_status status = call->wraps ? px__call_wrap_numbers(call, &w) : PX_OK;
   if (status == PX_OK) status = call_by_kind(call);
-  if (status == PX_OK && px__impl(call->op)->format) status = px__call_format(call);
+  if (status == PX_OK && px__has_layout(px__impl(call->op))) status = px__call_format(call);
   if (status == PX_OK) status = finish(call);
   px__caller = outer;
   px__numbers_release(&w);

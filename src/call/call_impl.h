@@ -36,6 +36,9 @@ px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 // Memory formats: the format of the results by the op's entry; conversion of row-major results
 // after a call; launch of a kernel that takes channels_last operands as matrices; empty results.
 px_memory_format px__result_format(const px_call *call);
+static inline bool px__has_layout(const px__op_impl *impl) {
+  return impl->format || impl->order || impl->row_major;
+}
 px_status px__call_format(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_rows(px_call *call) __attribute__((warn_unused_result));
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// channels_last results, for ops with a `format` field: used if one of the named tensors is
-// channels_last, or if the argument memory_format requests it.
+// Strides of results, for ops with a field `format` or `order`.
+//
+// `format`: results are channels_last if one of the named tensors is channels_last, or if the
+// argument memory_format requests it. `order`: they keep the order of dimensions of the named
+// tensors, by the rule of elementwise ops, or are row-major.
 //
 // Kernels get channels_last results and operands in their own layout. The backend copies operands
 // that its kernel does not support. Kernels that treat all pixels of a channel alike (`rows`) get
@@ -8,7 +11,7 @@
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 
-static px_memory_format format_of_all(px_value list) {
+px_memory_format px__list_format(px_value list) {
   px_memory_format common = PX_FORMAT_CONTIGUOUS;
   for (int i = 0; i < list.n; i++) {
     px_memory_format one = px_tensor_suggest_format(list.v.tensors[i]);
@@ -27,7 +30,7 @@ static inline px_memory_format format_of(px_value a) {
   px_memory_format format = PX_FORMAT_CONTIGUOUS;
   if (PX_LIKELY(a.kind == PX_ARG_TENSOR))
     return is_surely_row_major(a.v.tensor) ? format : px_tensor_suggest_format(a.v.tensor);
-  if (a.kind == PX_ARG_TENSORS) return format_of_all(a);
+  if (a.kind == PX_ARG_TENSORS) return px__list_format(a);
   if (a.kind == PX_ARG_TEXT && px_memory_format_parse(&format, a.v.text) != PX_OK) px_error_clear();
   return format;
 }
@@ -43,6 +46,31 @@ px_memory_format px__result_format(const px_call *call) {
 // True if a tensor has the number of dimensions of a format.
 static bool has_dims(const px_tensor *t, px_memory_format format) {
   return t->ndim == (format == PX_FORMAT_CHANNELS_LAST ? 4 : 5);
+}
+
+// ---- order of dimensions
+
+static bool broadcasts_to(const px_tensor *t, int ndim, const int64_t *sizes) {
+  int shift = ndim - t->ndim;
+  for (int d = 0; d < t->ndim && shift >= 0; d++)
+    if (t->sizes[d] != 1 && t->sizes[d] != sizes[d + shift]) return false;
+  return shift >= 0;
+}
+
+// Computes the strides of a result of an op with `order`. Tensors that do not broadcast to the
+// result do not count. Returns false if the result is row-major.
+static bool order_strides(const px_call *call, int ndim, const int64_t *sizes, int64_t *strides) {
+  px__layout l = {.ndim = ndim, .sizes = sizes};
+  bool contiguous = true;
+  for (uint32_t rest = px__impl(call->op)->order; rest; rest &= rest - 1) {
+    px_value a = call->args[__builtin_ctz(rest)];
+    if (a.kind != PX_ARG_TENSOR || !broadcasts_to(a.v.tensor, ndim, sizes)) continue;
+    contiguous &= a.v.tensor->contiguous;
+    l.of[l.n++] = px__form_of(a.v.tensor);
+  }
+  if (contiguous) return false;
+  px__layout_strides(strides, &l);
+  return true;
 }
 
 // Copies a result to a memory format. Composites copy by a recorded op.
@@ -62,9 +90,20 @@ static px_status convert(px_call *call, px_tensor **result, px_memory_format for
   return PX_OK;
 }
 
+static px_status make_row_major(px_call *call) {
+  for (int i = 0; i < call->op->result_count; i++) {
+    px_tensor *made = call->results[i];
+    if (made && made != call->given[i] && !made->contiguous)
+      PX_TRY(convert(call, &call->results[i], PX_FORMAT_CONTIGUOUS));
+  }
+  return PX_OK;
+}
+
 px_status px__call_format(px_call *call) {
   px_memory_format format = px__result_format(call);
-  if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || call->composed) return PX_OK;
+  if (call->composed) return PX_OK;
+  if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS))
+    return px__impl(call->op)->row_major ? make_row_major(call) : PX_OK;
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *made = call->results[i];
     if (!made || made == call->given[i] || !has_dims(made, format)) continue;
@@ -123,6 +162,9 @@ px_status px__launch_rows(px_call *call) {
 }
 
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype) {
+  int64_t strides[PX_MAX_DIMS];
+  if (px__impl(call->op)->order && order_strides(call, ndim, sizes, strides))
+    return px_tensor_empty_strided(&call->results[i], ndim, sizes, strides, dtype, call->device);
   px_memory_format format = px__result_format(call);
   if (format == PX_FORMAT_CONTIGUOUS || ndim != (format == PX_FORMAT_CHANNELS_LAST ? 4 : 5))
     return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);

@@ -141,6 +141,8 @@ typedef struct px__op_impl {
   const px__op_texts *texts;
   bool rows;           // kernel: takes channels_last operands as matrices of (pixels, channels)
   uint16_t format;     // bit i: results are channels_last if parameter i is, or requests it
+  uint16_t order;      // bit i: results keep the order of dimensions of parameter i
+  bool row_major;      // results without a format are row-major
   uint8_t transposed;  // parameter (a matrix) passed transposed to the kernel; 0: none
   uint8_t dim, keepdim, dtype;  // reduce: the parameters of these names; 0: none
   uint32_t masks;  // pointwise: bits of masks (where's condition); excluded from promotion
@@ -157,6 +159,8 @@ typedef struct px__op_impl {
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 
+// Returns the memory format that all tensors of a list have, else PX_FORMAT_CONTIGUOUS.
+px_memory_format px__list_format(px_value list);
 // Makes result i, row-major, of the given sizes. out=: checks and resizes the given tensor. In
 // place: returns self, or PX_RUNTIME if its sizes differ. No effect if the result exists.
 px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)

@@ -223,56 +223,25 @@ static bool all_row_major(const px_call *call) {
   return true;
 }
 
-static bool same_strides(const px_tensor *a, const px_tensor *b) {
-  return px__has_sizes(a, b->ndim, b->sizes) &&
-         !memcmp(a->strides, b->strides, (size_t)a->ndim * sizeof *a->strides);
-}
-
-// Returns the operand whose strides all others share, if it is dense; NULL otherwise.
-static const px_tensor *common_strides(const px_call *call) {
-  const px_tensor *first = NULL;
-  for (int i = 0; i < call->op->param_count; i++) {
-    const px_tensor *t = tensor_at(call, i);
-    if (px__is_number(call->args[i]) && call->op->params[i].kind == PX_ARG_TENSOR) return NULL;
-    if (!t) continue;
-    if (first && !same_strides(first, t)) return NULL;
-    if (!first) first = t;
-  }
-  return first && px_tensor_is_dense(first) ? first : NULL;
-}
-
-// Strides of t after broadcasting. Dimensions of size 1 that are not expanded keep their stride.
-static void broadcast_strides(int64_t *strides, const broadcast_operands *s, const px_tensor *t) {
-  int shift = s->ndim - t->ndim;
-  for (int d = 0; d < s->ndim; d++)
-    strides[d] =
-        d < shift || (t->sizes[d - shift] == 1 && s->sizes[d] != 1) ? 0 : t->strides[d - shift];
-}
-
 // noinline, to keep its stack frame out of calls with row-major operands.
 __attribute__((noinline)) static px_status strided_result(px_call *call,
                                                           const broadcast_operands *s) {
-  int64_t made[PX_MAX_DIMS];
-  PX__INTS(strides);
-  PX_TRY(px__ints_reserve(&strides, (int64_t)call->op->param_count * s->ndim));
-  const px_tensor *like = common_strides(call);
+  int64_t strides[PX_MAX_DIMS];
   px__layout l = {.ndim = s->ndim, .sizes = s->sizes};
   int first = px__impl(call->op)->format ? __builtin_ctz(px__impl(call->op)->format) : 0;
-  for (int k = 0; k < call->op->param_count && !like; k++) {
+  for (int k = 0; k < call->op->param_count; k++) {
     int i = k == 0 ? first : k <= first ? k - 1 : k;
     const px_tensor *t = tensor_at(call, i);
-    if (!t) continue;
-    int64_t *own = strides.at + l.n * s->ndim;
-    broadcast_strides(own, s, t);
-    l.strides[l.n++] = own;
+    l.mixed |= px__is_number(call->args[i]) && call->op->params[i].kind == PX_ARG_TENSOR;
+    if (t) l.of[l.n++] = px__form_of(t);
   }
-  if (!like) px__layout_strides(made, &l);
-  return px_tensor_empty_strided(&call->results[0], s->ndim, s->sizes, like ? like->strides : made,
-                                 call->dtype, call->device);
+  px__layout_strides(strides, &l);
+  return px_tensor_empty_strided(&call->results[0], s->ndim, s->sizes, strides, call->dtype,
+                                 call->device);
 }
 
 static px_status general_result(px_call *call, broadcast_operands *s) {
-  if (PX_LIKELY(call->given[0] || all_row_major(call)))
+  if (PX_LIKELY(call->given[0] || all_row_major(call) || px__impl(call->op)->row_major))
     return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
   return strided_result(call, s);
 }

@@ -238,7 +238,8 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
       return PX_OK;
     }
   }
-  if (PX_UNLIKELY(px__impl(call->op)->format) && call->op->kind == PX_OP_KERNEL)
+  const px__op_impl *impl = px__impl(call->op);
+  if (PX_UNLIKELY((impl->format && call->op->kind == PX_OP_KERNEL) || impl->order))
     return px__call_empty(call, i, ndim, sizes, dtype);
   return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
 }

@@ -95,11 +95,19 @@ px_memory_format px_tensor_suggest_format(const px_tensor *self) {
 
 // ---- dimension order
 
+// Returns the stride of an operand after broadcasting. Dimensions of size 1 that are not expanded
+// keep their stride.
+static int64_t stride_of(const px__layout *l, int i, int d) {
+  const px__form *t = &l->of[i];
+  int own = d - (l->ndim - t->ndim);
+  return own < 0 || (t->sizes[own] == 1 && l->sizes[d] != 1) ? 0 : t->strides[own];
+}
+
 // Negative if a is inside b, positive if outside, 0 if undecided. The first operand with nonzero
 // strides in both decides; for equal strides the smaller dimension is inside.
 static int compare(const px__layout *l, int a, int b) {
   for (int i = 0; i < l->n; i++) {
-    int64_t x = l->strides[i][a], y = l->strides[i][b];
+    int64_t x = stride_of(l, i, a), y = stride_of(l, i, b);
     if (x == 0 || y == 0) continue;
     if (x != y) return x < y ? -1 : 1;
     if (l->sizes[a] > l->sizes[b]) return 1;
@@ -109,7 +117,7 @@ static int compare(const px__layout *l, int a, int b) {
 
 // Insertion sort with skipping of undecided pairs. The comparison is not a strict weak order, so
 // another sort would give another result.
-void px__layout_strides(int64_t *strides, const px__layout *l) {
+static void ordered_strides(int64_t *strides, const px__layout *l) {
   int order[PX_MAX_DIMS];
   for (int k = 0; k < l->ndim; k++) order[k] = l->ndim - 1 - k;
   for (int i = 1; i < l->ndim; i++) {
@@ -129,18 +137,19 @@ void px__layout_strides(int64_t *strides, const px__layout *l) {
   }
 }
 
-bool px_tensor_is_dense(const px_tensor *self) {
-  if (self->contiguous || self->numel == 0) return true;
+static bool is_dense(px__form t, int64_t numel) {
   uint64_t seen = 0;
-  for (int64_t step = 1; step < self->numel;) {  // find the dimension with this stride
+  for (int64_t step = 1; step < numel;) {  // find the dimension with this stride
     int d = 0;
-    while (d < self->ndim && (self->sizes[d] == 1 || seen >> d & 1 || self->strides[d] != step))
-      d++;
-    if (d == self->ndim) return false;
+    while (d < t.ndim && (t.sizes[d] == 1 || seen >> d & 1 || t.strides[d] != step)) d++;
+    if (d == t.ndim) return false;
     seen |= UINT64_C(1) << d;
-    step = px__steps(self->sizes[d], step);
+    step = px__steps(t.sizes[d], step);
   }
   return true;
+}
+bool px_tensor_is_dense(const px_tensor *self) {
+  return self->contiguous || self->numel == 0 || is_dense(px__form_of(self), self->numel);
 }
 
 static bool is_row_major(const px_tensor *t) {
@@ -152,10 +161,32 @@ static bool is_row_major(const px_tensor *t) {
   return true;
 }
 
+static bool equal(int n, const int64_t *a, const int64_t *b) {
+  return !memcmp(a, b, (size_t)n * sizeof *a);
+}
+// True if all operands have the strides of the first, and these are dense.
+static bool is_uniform(const px__layout *l) {
+  px__form first = l->of[0];
+  int64_t numel = 1;
+  for (int d = 0; d < l->ndim; d++) numel *= l->sizes[d];
+  for (int i = 0; i < l->n; i++)
+    if (l->of[i].ndim != l->ndim || !equal(l->ndim, l->of[i].sizes, l->sizes) ||
+        !equal(l->ndim, l->of[i].strides, first.strides))
+      return false;
+  return l->n && !l->mixed && is_dense(first, numel);
+}
+
+void px__layout_strides(int64_t *strides, const px__layout *l) {
+  if (is_uniform(l))
+    memcpy(strides, l->of[0].strides, (size_t)l->ndim * sizeof *strides);
+  else
+    ordered_strides(strides, l);
+}
+
 const int64_t *px__preserved_strides(int64_t *buffer, const px_tensor *t) {
   if (PX_LIKELY(t->contiguous) && is_row_major(t)) return NULL;
   if (px_tensor_is_dense(t)) return t->strides;
-  px__layout l = {.ndim = t->ndim, .n = 1, .sizes = t->sizes, .strides = {t->strides}};
-  px__layout_strides(buffer, &l);
+  px__layout l = {.ndim = t->ndim, .n = 1, .sizes = t->sizes, .of = {px__form_of(t)}};
+  ordered_strides(buffer, &l);
   return buffer;
 }

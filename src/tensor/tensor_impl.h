@@ -218,12 +218,22 @@ void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
 // dimensions.
 px_status px__format_strides(int64_t *strides, int ndim, const int64_t *sizes,
                              px_memory_format format) __attribute__((warn_unused_result));
-// Operands broadcast to one shape, with stride 0 in broadcast dimensions.
+// Operands that broadcast to one shape.
+typedef struct px__form {
+  int ndim;
+  const int64_t *sizes, *strides;
+} px__form;
+static inline px__form px__form_of(const px_tensor *t) {
+  return (px__form){t->ndim, t->sizes, t->strides};
+}
 typedef struct px__layout {
   int ndim, n;
-  const int64_t *sizes, *strides[PX_MAX_OPERANDS];
+  bool mixed;  // there are numbers, too
+  const int64_t *sizes;
+  px__form of[PX_MAX_OPERANDS];
 } px__layout;
-// Computes the strides of an elementwise result: dense, in the operands' dimension order.
+// Computes the strides of an elementwise result: those that all operands have, or dense ones in the
+// operands' order of dimensions.
 void px__layout_strides(int64_t *strides, const px__layout *l);
 // Returns the strides for a copy of t that preserves its dimension order: t's own, or computed in
 // `room`; NULL: row-major.

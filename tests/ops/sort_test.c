@@ -102,12 +102,13 @@ static ranked *ranked_line(const px_tensor *t, int64_t row, bool descending) {
 // Line `row` of transposed results: checks indices, and values bit by bit.
 static void check_line(const px_tensor *t, int64_t row, const ranked *wanted, int64_t count,
                        px_tensor *values, px_tensor *indices) {
-  int64_t n = px_tensor_sizes(t)[1], rows = px_tensor_sizes(t)[0];
+  int64_t n = px_tensor_sizes(t)[1];
   size_t item = px_dtype_size(px_tensor_dtype(t));
   const char *from = px_tensor_data(t), *got = px_tensor_data(values);
+  const int64_t *strides = px_tensor_strides(values), *places = px_tensor_strides(indices);
   for (int64_t i = 0; i < count; i++) {
-    CHECK_EQ(((int64_t *)px_tensor_data(indices))[i * rows + row], wanted[i].at);
-    CHECK(!memcmp(got + (size_t)(i * rows + row) * item,
+    CHECK_EQ(((int64_t *)px_tensor_data(indices))[i * places[0] + row * places[1]], wanted[i].at);
+    CHECK(!memcmp(got + (size_t)(i * strides[0] + row * strides[1]) * item,
                   from + (size_t)(row * n + wanted[i].at) * item, item));
   }
 }
@@ -244,7 +245,7 @@ PX_TEST(adversarial_patterns_are_sorted) {
   const int64_t *got = px_tensor_data(alone);
   for (int p = 0; p < PATTERNS; p++) {
     ranked *wanted = ranked_line(t, p, false);
-    for (int64_t i = 0; i < N; i++) CHECK_EQ(got[i * PATTERNS + p], px_scalar_int(wanted[i].x));
+    for (int64_t i = 0; i < N; i++) CHECK_EQ(got[p * N + i], px_scalar_int(wanted[i].x));
     free(wanted);
   }
 }

@@ -27,6 +27,14 @@ F.batch_norm(x, zeros(3), ones(3)) | F.group_norm(x, 3) | F.layer_norm(x, (5,)) 
 F.conv2d(x, ones(2, 3, 2, 2)) | F.conv_transpose2d(x, ones(3, 2, 2, 2)) | F.linear(x, ones(3, 5)) | x @ x.mT | einsum('bchw,cd->bdhw', x, ones(3, 3))
 fft.fft(x) | fft.fft(x, dim=1) | fft.rfft2(x) | fft.fftshift(x) | F.dropout(x) | F.dropout2d(x) | F.normalize(x) | F.mse_loss(x, x, reduction='none') | kron(x, ones(1, 1, 1, 2))
 complex(x, x) | polar(x, x) | frexp(x) | isin(x, one) | F.channel_shuffle(x, 3) | repeat_interleave(x, 2, 1) | diff(x, dim=1) | gradient(x, dim=1) | cross(x, x, dim=1)
+F.smooth_l1_loss(x, r, reduction='none') | F.huber_loss(x, r, reduction='none') | F.l1_loss(x, r, reduction='none') | F.kl_div(x, r, reduction='none')
+F.binary_cross_entropy_with_logits(x, r, reduction='none') | F.binary_cross_entropy(x * 0, r, reduction='none') | F.soft_margin_loss(x, r, reduction='none')
+F.hinge_embedding_loss(x, r, reduction='none') | F.poisson_nll_loss(x, r, reduction='none') | F.gaussian_nll_loss(x, r, r, reduction='none')
+F.hardshrink(x) | F.softshrink(x) | F.threshold(x, 0, 1) | F.rrelu(x) | F.elu(x) | F.celu(x) | F.leaky_relu(x) | F.prelu(x, ones(3)) | F.hardtanh(x) | F.silu(x)
+F.softplus(x) | F.logsigmoid(x) | F.hardswish(x) | F.mish(x) | F.tanhshrink(x) | bernoulli(x, 0.5) | _weight_norm(x, ones(2, 1, 1, 1)) | rsub(x, r) | rsub(r, x)
+F.conv1d(x[0], ones(2, 4, 2)) | F.conv_transpose1d(x[0], ones(4, 2, 2)) | F.max_pool1d(x[0], 2) | F.avg_pool1d(x[0], 2) | F.instance_norm(x[0]) | cdist(x, x)
+x[t] | x[:, t] | x[t, :, i] | x[i[:, None], i] | x[..., i[:, None], i] | x[i[0]] | x[:, None, i] | x[i, None, :, i] | nan_to_num(x) | bucketize(x, ones(2)) | lerp(x, r, .5)
+addcmul(r, x, x) | clamp(x, r) | heaviside(r, x) | trapezoid(x, dim=1) | index_select(x, 2, i) | view_as_complex(x[..., :2]) | searchsorted(ones(2), x) | baddbmm(x[0], r[0, :, :, :4], x[0])
 """
 STREAMS = """
 rand({n}, dtype=float32) | rand({n}, dtype=float64) | rand({n}, dtype=half) | rand({n}, dtype=bfloat16) | rand({n}, dtype=complex64)
@@ -62,7 +70,7 @@ def inputs(torch):
 
 def layout(torch, text, x):
     rows = torch.ones(2, 3, 4, 5)
-    more = {"x": x, "r": rows, "i": torch.tensor([0, 1]), "z": torch.zeros(1, 3, 4, 5, dtype=torch.int64), "one": torch.tensor(1.)}
+    more = {"x": x, "r": rows, "i": torch.tensor([0, 1]), "t": torch.tensor([[0, 1], [1, 1]]).t(), "z": torch.zeros(1, 3, 4, 5, dtype=torch.int64), "one": torch.tensor(1.)}
     result = eval(text, {**names(torch), **more})
     results = result if isinstance(result, (tuple, list)) else [result]
     return " ".join(str(tuple(r.stride())) for r in results)

@@ -140,6 +140,7 @@ void og_op_field(og_op *op, char *line, og_location at) {
                 {"expand_warning", &op->expand_warning},
                 {"resolve", &op->resolve},
                 {"format", &op->format},
+                {"order", &op->order},
                 {"vmap", &op->vmap},
                 {"complex", &op->complex},
                 {"work", &op->work},

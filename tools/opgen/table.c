@@ -161,13 +161,13 @@ static int out_rule(const og_op *op) {
 }
 const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }
 
-// Returns the mask of parameters in the field `format`.
-static unsigned format_mask(const og_op *op) {
+// Returns the mask of parameters in a field.
+static unsigned mask_of(const og_op *op, og_field field) {
   unsigned mask = 0;
-  char *names = op->format.text ? strdup(op->format.text) : NULL;
+  char *names = field.text ? strdup(field.text) : NULL;
   for (char *one = names ? strtok(names, " ") : NULL; one; one = strtok(NULL, " ")) {
     int i = og_param_find(op, one);
-    if (i < 0) og_die(op->format.location, "%s has no parameter '%s'", op->name, one);
+    if (i < 0) og_die(field.location, "%s has no parameter '%s'", op->name, one);
     mask |= 1u << i;
   }
   free(names);
@@ -225,8 +225,10 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .overlap = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));
-  fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
-          og_has(op, OG_W_pixel_rows), format_mask(op));
+  bool row_major = op->order.text && !strcmp(op->order.text, "rows");
+  fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, .order = 0x%x, .row_major = %d, ",
+          tensor_params(op), og_has(op, OG_W_pixel_rows), mask_of(op, op->format),
+          row_major ? 0 : mask_of(op, op->order), row_major);
   int transposed = op->transposed.text ? og_param_find(op, op->transposed.text) : 0;
   if (transposed < 0)
     og_die(op->transposed.location, "%s has no parameter '%s'", op->name, op->transposed.text);

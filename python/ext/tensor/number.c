@@ -12,6 +12,7 @@
   XX(FLOORDIV, "floor_divide") \
   XX(REM, "remainder") \
   XX(POW, "pow") \
+  XX(POW_OF_NUMBER, "pow_of_number") \
   XX(RSUB, "rsub") \
   XX(AND, "bitwise_and") \
   XX(OR, "bitwise_or") \
@@ -100,7 +101,8 @@ static PyObject *call_values(slot_op slot, px_call_mode mode, px_value *args, in
 static PyObject *dispatch(slot_op slot, bool inplace, PyObject *a, PyObject *b) {
   static const char *const reflected[SLOT_OPS] = {
       [FLOORDIV] = "__rfloordiv__", [REM] = "__rmod__",       [POW] = "__rpow__",
-      [LSHIFT] = "__rlshift__",     [RSHIFT] = "__rrshift__", [MATMUL] = "__rmatmul__"};
+      [POW_OF_NUMBER] = "__rpow__", [LSHIFT] = "__rlshift__", [RSHIFT] = "__rrshift__",
+      [MATMUL] = "__rmatmul__"};
   char name[32];
   snprintf(name, sizeof name, "%s%s", slot_names[slot], inplace ? "_" : "");
   if (ext_is_tensor(a)) return ext_call_slot_override(name, a, b, NULL);
@@ -180,7 +182,9 @@ static PyObject *divide(PyObject *a, PyObject *b) {
   return inverse ? binary(MUL, inverse, a) : NULL;
 }
 
-static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus) { return binary(POW, a, b); }
+static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus) {
+  return binary(PyLong_Check(a) || PyFloat_Check(a) ? POW_OF_NUMBER : POW, a, b);
+}
 static PyObject *ipower(PyObject *a, PyObject *b, PyObject *modulus) { return inplace(POW, a, b); }
 
 static PyObject *matmul(PyObject *a, PyObject *b) {

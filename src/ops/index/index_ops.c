@@ -11,6 +11,41 @@
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
+// Writes the form of an index tensor: expanded to the index dimensions, with dimensions of size 1
+// around them whose strides are those of a reshape.
+static px__form form_of_index(const px__index_loop *p, int i, int width, int64_t *sizes) {
+  const px_tensor *index = p->index[i];
+  int64_t *strides = sizes + PX_MAX_DIMS;
+  int first = p->ends[i] - width, own = first + width - index->ndim;
+  for (int d = first; d < p->ends[i]; d++) {
+    bool expanded = d < own || (index->sizes[d - own] == 1 && p->sizes[d] != 1);
+    sizes[d] = p->sizes[d], strides[d] = expanded ? 0 : index->strides[d - own];
+  }
+  for (int d = 0; d < first; d++)
+    sizes[d] = 1, strides[d] = width ? sizes[first] * strides[first] : 1;
+  for (int d = p->ends[i]; d < p->ndim; d++)
+    sizes[d] = 1, strides[d] = width ? strides[p->ends[i] - 1] : 1;
+  return (px__form){p->ndim, sizes, strides};
+}
+
+// Makes the result of x[i, j] with the strides of an elementwise op over the part of self that is
+// read, whose strides are 0 in index dimensions, and the index tensors.
+__attribute__((noinline)) static px_status empty_like_parts(px_call *call, const px__index_loop *p,
+                                                            const px_tensor *self) {
+  int64_t made[PX_MAX_DIMS];
+  int width = 0;
+  px__layout l = {p->ndim, 1, .sizes = p->sizes, .of = {{p->ndim, p->sizes, p->strides}}};
+  PX__INTS(room);
+  PX_TRY(px__ints_reserve(&room, (int64_t)2 * p->count * PX_MAX_DIMS));
+  for (int i = 0; i < p->count; i++)
+    if (p->index[i]->ndim > width) width = p->index[i]->ndim;
+  for (int i = 0; i < p->count; i++)
+    l.of[l.n++] = form_of_index(p, i, width, room.at + (size_t)2 * i * PX_MAX_DIMS);
+  px__layout_strides(made, &l);
+  return px_tensor_empty_strided(&call->results[0], p->ndim, p->sizes, made, (px_dtype)self->dtype,
+                                 call->device);
+}
+
 // ---- get and put, releasing the indexing state in all cases
 
 static px_status get(px_call *call, px__index_loop *p, px_status made, const px_tensor *self) {
@@ -33,7 +68,11 @@ static px_status put(px__index_loop *p, px_status made, px_tensor *to, const px_
 PX_RUN(index) {
   px__index_loop p;
   const px_tensor *self = args->self;
-  return get(call, &p, px__index_advanced(&p, self, args->indices, args->dims), self);
+  px_status made = px__index_advanced(&p, self, args->indices, args->dims);
+  bool contiguous = self->contiguous;
+  for (int i = 0; made == PX_OK && i < p.count; i++) contiguous &= p.index[i]->contiguous;
+  if (made == PX_OK && !contiguous && !call->given[0]) made = empty_like_parts(call, &p, self);
+  return get(call, &p, made, self);
 }
 
 PX_RUN(index_backward) {
@@ -493,5 +532,12 @@ PX_RUN(put) {
   PX_TRY(px_reshape(&values, args->source, &args->index->numel, 1));
   PX_TRY(
       px_index_put(&done, flat, &positions, 1, (const int64_t[]){0}, 1, values, args->accumulate));
-  return px_reshape(&call->results[0], done, self->sizes, self->ndim);
+  if (self->contiguous) return px_reshape(&call->results[0], done, self->sizes, self->ndim);
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) ordered = NULL;
+  PX_TRY(px_reshape(&made, done, self->sizes, self->ndim));
+  PX_TRY(px__empty_as(&ordered, self, (px_dtype)self->dtype, px__tensor_device(self)));
+  PX_TRY(px_copy_(ordered, made, false));
+  call->results[0] = PX_MOVE(ordered);
+  return PX_OK;
 }

@@ -30,7 +30,7 @@ px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
   if (!plain || self->dtype >= PX_DTYPE_COMPUTED || !self->numel ||
       !px__named_kernel_on(&sorted_kernel, (px_device_type)device.type))
     return px_sort(out, &indices, self, dim, false, true);
-  PX_TRY(px_tensor_empty(&values, self->ndim, self->sizes, (px_dtype)self->dtype, device));
+  PX_TRY(px__empty_as(&values, self, (px_dtype)self->dtype, device));
   PX_TRY(px__run_kernel(&sorted_kernel, device, 1, &values, 1, (px_tensor *[]){(px_tensor *)self},
                         (px_value[]){PX_I(dim)}, 1));
   return *out = PX_MOVE(values), PX_OK;

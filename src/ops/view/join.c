@@ -142,6 +142,23 @@ static px_status copy_selected(px_tensor *result, px_value list, int dim) {
   return PX_OK;
 }
 
+// Tensors of one channels_last format give the strides of their concatenation along dim, split.
+static px_status stacked(px_call *call, px_value list, int dim, const int64_t *sizes,
+                         px_dtype dtype) {
+  const px_tensor *first = list.v.tensors[0];
+  int64_t whole[PX_MAX_DIMS], strides[PX_MAX_DIMS + 1];
+  px_memory_format format = px__list_format(list);
+  if (format == PX_FORMAT_CONTIGUOUS || dim == first->ndim || call->given[0])
+    return px__call_result(call, 0, first->ndim + 1, sizes, dtype);
+  memcpy(whole, first->sizes, (size_t)first->ndim * sizeof *whole);
+  whole[dim] *= list.n;
+  PX_TRY(px__format_strides(strides, first->ndim, whole, format));
+  memmove(strides + dim + 1, strides + dim, (size_t)(first->ndim - dim) * sizeof *strides);
+  strides[dim] *= first->sizes[dim];
+  return px_tensor_empty_strided(&call->results[0], first->ndim + 1, sizes, strides, dtype,
+                                 call->device);
+}
+
 PX_RUN(stack) {
   px_value list = args->tensors;
   int64_t sizes[PX_MAX_DIMS];
@@ -155,7 +172,7 @@ PX_RUN(stack) {
     sizes[d] = d == dim ? list.n : first->sizes[from++];
   px_dtype dtype;
   PX_TRY(common_dtype(&dtype, list));
-  PX_TRY(px__call_result(call, 0, first->ndim + 1, sizes, dtype));
+  PX_TRY(stacked(call, list, dim, sizes, dtype));
   return copy_parts(call, copy_selected, list, dim);
 }
 
@@ -370,8 +387,8 @@ PX_RUN(flip) {
 static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift, int dim) {
   int64_t n = self->sizes[dim];
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, (px_dtype)self->dtype,
-                         px__tensor_device(self)));
+  PX_TRY(px_tensor_empty_format(&made, self->ndim, self->sizes, px_tensor_suggest_format(self),
+                                (px_dtype)self->dtype, px__tensor_device(self)));
   shift = n ? (shift % n + n) % n : 0;
   const int64_t ranges[2][3] = {{0, shift, n - shift}, {n - shift, 0, shift}};  // from, to, count
   for (int i = 0; i < 2 && self->numel; i++) {

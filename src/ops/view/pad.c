@@ -292,10 +292,11 @@ PX_RUN(pad) {
     return px_constant_pad_nd(&call->results[0], input, pad.v.ints, pad.n, value);
   PX_CHECK(!given || px_scalar_float(value) == 0, PX_RUNTIME,
            "Padding mode \"%s\" doesn't take in value argument", mode);
-  for (int i = 0; i < PX_COUNT_OF(modes); i++)
-    if (!strcmp(mode, modes[i].name))
-      return modes[i].source == circular
-                 ? pad_edges(&call->results[0], input, pad, i)
-                 : px__pad_edges(&call->results[0], input, pad.v.ints, pad.n, mode);
-  PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", mode);
+  int which = 0;
+  PX_TRY(mode_of(&which, mode));
+  if (modes[which].source != circular)
+    return px__pad_edges(&call->results[0], input, pad.v.ints, pad.n, mode);
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(pad_edges(&made, input, pad, which));
+  return px_contiguous(&call->results[0], made);
 }
