@@ -101,7 +101,8 @@ const char *px__python_text(char text[40], double x);
 const char *px__braced_text(char text[136], px__sizes sizes);
 const char *px__max_text(char text[32], px_dtype dtype);
 
-// True if a number fits the dtype of a tensor. C type names of its elements.
+// True if a number fits the dtype of a tensor; wide: float32 for fewer bits. C type names of its
+// elements.
 static inline bool px__number_fits(px_value number, px_value self) {
   return px_scalar_fits(px_value_scalar(number), px__dtype_of(self));
 }
@@ -109,5 +110,12 @@ static inline bool px__is_narrow(px_value self) {
   px_dtype dtype = px__dtype_of(self);
   return px_dtype_is_float(dtype) && px_dtype_size(dtype) <= 2;
 }
+static inline bool px__number_fits_wide(px_value number, px_value self) {
+  px_dtype dtype = px__is_narrow(self) ? PX_FLOAT32 : px__dtype_of(self);
+  return px_scalar_fits(px_value_scalar(number), dtype);
+}
 const char *px__ctype_of(px_value self);
 const char *px__cname_of(px_value self);
+static inline const char *px__wide_ctype_of(px_value self) {
+  return px__is_narrow(self) ? "float" : px__ctype_of(self);
+}

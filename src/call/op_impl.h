@@ -143,6 +143,8 @@ typedef struct px__op_impl {
   uint16_t format;     // bit i: results are channels_last if parameter i is, or requests it
   uint16_t order;      // bit i: results keep the order of dimensions of parameter i
   bool row_major;      // results without a format are row-major
+  uint16_t fits;       // pointwise: bit i: number i must fit the compute dtype
+  uint16_t fits_wide;  // the same, with float32 for 16-bit dtypes
   uint8_t transposed;  // parameter (a matrix) passed transposed to the kernel; 0: none
   uint8_t dim, keepdim, dtype;  // reduce: the parameters of these names; 0: none
   uint32_t masks;  // pointwise: bits of masks (where's condition); excluded from promotion

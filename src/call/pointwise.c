@@ -88,6 +88,29 @@ static bool simple_dtypes(px_call *call, const px_tensor *t) {
   return true;
 }
 
+// ---- numbers that must fit the compute dtype
+
+static inline bool is_small(px_value a) {
+  return a.kind == PX_ARG_SCALAR && a.category == 'i' && (uint64_t)a.v.i <= INT8_MAX;
+}
+__attribute__((noinline)) static px_status check_fit(const px_call *call, int i) {
+  px_value a = call->args[i];
+  bool wide = px__impl(call->op)->fits_wide >> i & 1;
+  bool narrow = px_dtype_is_float(call->compute) && px_dtype_size(call->compute) < 4;
+  px_dtype dtype = wide && narrow ? PX_FLOAT32 : call->compute;
+  PX_CHECK(!px__is_number(a) || px_scalar_fits(px_value_scalar(a), dtype), PX_RUNTIME,
+           "value cannot be converted to type %s without overflow", px_dtype_about(dtype)->c_name);
+  return PX_OK;
+}
+static inline px_status check_fits(const px_call *call) {
+  const px__op_impl *impl = px__impl(call->op);
+  for (uint32_t rest = impl->fits | impl->fits_wide; rest; rest &= rest - 1) {
+    int i = __builtin_ctz(rest);
+    if (PX_UNLIKELY(!is_small(call->args[i]))) PX_TRY(check_fit(call, i));
+  }
+  return PX_OK;
+}
+
 static px_status fast_result(px_call *call, const px_tensor *like) {
   if (call->mode == PX_CALL_INPLACE) {
     if (call->dtype != like->dtype) PX_TRY(px__check_cast(call->dtype, (px_dtype)like->dtype));
@@ -168,7 +191,7 @@ static px_status fit_bound(const px_call *call, int param, px_scalar *number) {
   bool low = value < limits->min;
   bool high = value > limits->max;
   PX_CHECK(!(low && !strncmp(name, "max", 3)) && !(high && !strncmp(name, "min", 3)), PX_RUNTIME,
-           "Clamp %.3s value %.0f is outside the representable range of %s", name, value,
+           "Clamp %.3s value %g is outside the representable range of %s", name, value,
            limits->cls);
   if (low || high) *number = px_int((int64_t)(low ? limits->min : limits->max));
   return PX_OK;
@@ -281,6 +304,7 @@ static px_status general_path(px_call *call) {
   PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   bool bounded = is_bounded(call->op, call->compute);
+  if (!bounded) PX_TRY(check_fits(call));
   if (PX_UNLIKELY(bounded)) PX_TRY(fit_bounds(call, fitted));
   PX_TRY(broadcast_all(call, &s));
   PX_TRY(px__ints_reserve(&strides, (int64_t)(call->op->param_count + 1) * s.ndim));
@@ -308,6 +332,7 @@ px_status px__call_pointwise(px_call *call, bool *simple) {
     const px_tensor *like = common_operand(call);
     if (like && simple_dtypes(call, like)) {
       *simple = true;
+      PX_TRY(check_fits(call));
       call->device = px__tensor_device(like);
       return fast_path(call, like);
     }

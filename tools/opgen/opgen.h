@@ -111,8 +111,8 @@ typedef struct og_op {
   unsigned words;     // bit i: og_words[i]
   og_field transposed, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      broadcasts, draws, out, expand_warning, format, order, vmap, complex, of_unsigned, resolve,
-      work, flops;
+      broadcasts, draws, out, expand_warning, format, order, fits, fits_wide, vmap, complex,
+      of_unsigned, resolve, work, flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];

@@ -141,6 +141,8 @@ void og_op_field(og_op *op, char *line, og_location at) {
                 {"resolve", &op->resolve},
                 {"format", &op->format},
                 {"order", &op->order},
+                {"fits", &op->fits},
+                {"fits_wide", &op->fits_wide},
                 {"vmap", &op->vmap},
                 {"complex", &op->complex},
                 {"work", &op->work},

@@ -229,6 +229,8 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, .order = 0x%x, .row_major = %d, ",
           tensor_params(op), og_has(op, OG_W_pixel_rows), mask_of(op, op->format),
           row_major ? 0 : mask_of(op, op->order), row_major);
+  fprintf(to, ".fits = 0x%x, .fits_wide = 0x%x, ", mask_of(op, op->fits),
+          mask_of(op, op->fits_wide));
   int transposed = op->transposed.text ? og_param_find(op, op->transposed.text) : 0;
   if (transposed < 0)
     og_die(op->transposed.location, "%s has no parameter '%s'", op->name, op->transposed.text);

@@ -230,10 +230,10 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
   return PX_OK;
 }
 
-// Fill kernels compute in the result's dtype.
+// Fill kernels compute in the result's dtype, which is not bool.
 static px_status check_computed(px_dtype dtype, const char *name) {
-  PX_CHECK(dtype < PX_DTYPE_COMPUTED, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name,
-           px_dtype_class(dtype));
+  PX_CHECK(dtype < PX_DTYPE_COMPUTED && dtype != PX_BOOL, PX_UNIMPLEMENTED,
+           "\"%s\" not implemented for '%s'", name, px_dtype_class(dtype));
   return PX_OK;
 }
 
@@ -278,6 +278,19 @@ PX_RUN(arange) {
   return px__shape_like_out(call);
 }
 
+// Fails unless the dtype of spaced numbers is supported and the ends that are used fit it.
+static px_status check_spaced(const px_call *call, px_dtype asked, const char *name,
+                              px_scalar start, px_scalar end, int64_t n) {
+  px_dtype dtype = asked != PX_DTYPE_NONE ? asked
+                   : call->given[0]       ? (px_dtype)call->given[0]->dtype
+                                          : px_dtype_default();
+  if (n < 1) return PX_OK;
+  PX_TRY(check_computed(dtype, name));
+  PX_CHECK(px_scalar_fits(start, dtype) && (n == 1 || px_scalar_fits(end, dtype)), PX_RUNTIME,
+           "value cannot be converted to type %s without overflow", px_dtype_about(dtype)->c_name);
+  return PX_OK;
+}
+
 // Real and imaginary parts are each linearly spaced.
 static px_status complex_line(px_call *call, px_complex start, px_complex end, int64_t n,
                               px__options o) {
@@ -303,7 +316,7 @@ PX_RUN(linspace) {
   int64_t n = args->steps;
   if (px_dtype_is_complex(o.dtype))
     return complex_line(call, complex_of_real(args->start), complex_of_real(args->end), n, o);
-  PX_TRY(check_computed(o.dtype, "linspace_cpu"));
+  PX_TRY(check_spaced(call, o.dtype, "linspace_cpu", args->start, args->end, n));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
   // Integer results are spaced between integer ends.

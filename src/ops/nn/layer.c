@@ -53,16 +53,14 @@ PX_RUN(hardshrink) {
   char element[8];
   px_scalar lambd = args->lambd;
   px_dtype dtype = (px_dtype)args->self->dtype;
-  PX_SCOPED(px_tensor) size = NULL;
-  PX_SCOPED(px_tensor) small = NULL;
   if (px_dtype_is_float(dtype)) {
+    PX_CHECK(px_scalar_fits(lambd, dtype), PX_RUNTIME,
+             "value cannot be converted to type %s without overflow",
+             px_dtype_about(dtype)->c_name);
     px_scalar_store(lambd, dtype, element);
     lambd = px_scalar_load(dtype, element);
-    return px_hardshrink_to(&call->results[0], args->self, lambd);
   }
-  PX_TRY(px_abs(&size, args->self));
-  PX_TRY(px_le_scalar(&small, size, lambd));
-  return px_masked_fill(&call->results[0], args->self, small, px_int(0));
+  return px_hardshrink_to(&call->results[0], args->self, lambd);
 }
 
 // PyTorch's warnings for unusual numbers of dimensions.

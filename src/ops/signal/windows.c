@@ -92,8 +92,12 @@ PX_RUN(logspace) {
   PX_SCOPED(px_tensor) values = NULL;
   int64_t n = args->steps;
   px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
-  PX_CHECK(dtype < PX_DTYPE_COMPUTED || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
+  bool computed = dtype < PX_DTYPE_COMPUTED && dtype != PX_BOOL;
+  PX_CHECK(n < 1 || computed || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
            "\"logspace_cpu\" not implemented for '%s'", px_dtype_class(dtype));
+  PX_CHECK(n < 1 || (px_scalar_fits(args->start, dtype) && px_scalar_fits(args->end, dtype)),
+           PX_RUNTIME, "value cannot be converted to type %s without overflow",
+           px_dtype_about(dtype)->c_name);
   PX_TRY(px_empty(&call->results[0], &n, 1, dtype, o.device, o.pin_memory, o.requires_grad, NULL));
   PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
                      px__tensor_device(call->results[0]), false, false));

@@ -287,7 +287,7 @@ PX_RUN(pad) {
   px_value pad = args->pad;
   const char *mode = args->mode;
   bool given = px__given(args->value);
-  px_scalar value = given ? px_value_scalar(args->value) : px_int(0);
+  px_scalar value = given ? px_float(px_value_float(args->value)) : px_int(0);  // as in PyTorch
   if (!strcmp(mode, "constant"))
     return px_constant_pad_nd(&call->results[0], input, pad.v.ints, pad.n, value);
   PX_CHECK(!given || px_scalar_float(value) == 0, PX_RUNTIME,

@@ -157,6 +157,65 @@ class NumbersOutOfRange(unittest.TestCase):
             self.assertRaisesRegex(RuntimeError, "value cannot be converted to type .* without overflow", fail)
 
 
+class NumbersOfOps(unittest.TestCase):
+    """Numbers that do not fit the dtype of the computation are refused, and those of 16-bit dtypes that are computed in float32 if they do not fit that."""
+
+    def calls(self, u):
+        ones, batch, i = torch.ones(2, 2, dtype=u.dtype), torch.ones(1, 2, 2, dtype=u.dtype), torch.tensor([0])
+        return {"add": lambda v: torch.add(u, u, alpha=v), "sub": lambda v: torch.sub(u, u, alpha=v), "rsub": lambda v: torch.rsub(u, u, alpha=v),
+                "addcmul": lambda v: torch.addcmul(u, u, u, value=v), "pow": lambda v: u ** v, "where": lambda v: torch.where(u == 1, u, v),
+                "where of a number": lambda v: torch.where(u == 1, v, u), "threshold": lambda v: F.threshold(u, 9, v), "pad": lambda v: F.pad(u, (1, 0), value=v),
+                "addr": lambda v: torch.addr(ones, u, u, alpha=v), "addr beta": lambda v: torch.addr(ones, u, u, beta=v),
+                "addmm": lambda v: torch.addmm(ones, ones, ones, alpha=v), "addmm beta": lambda v: torch.addmm(ones, ones, ones, beta=v),
+                "addmv": lambda v: torch.addmv(u, ones, u, alpha=v), "baddbmm": lambda v: torch.baddbmm(batch, batch, batch, alpha=v),
+                "addbmm": lambda v: torch.addbmm(ones, batch, batch, alpha=v), "index_add": lambda v: u.index_add(0, i, u[:1], alpha=v),
+                "linspace": lambda v: torch.linspace(0, v, 3, dtype=u.dtype), "logspace": lambda v: torch.logspace(0, v, 3, dtype=u.dtype),
+                "hardshrink": lambda v: F.hardshrink(u, v), "leaky_relu": lambda v: F.leaky_relu(u, v), "elu": lambda v: F.elu(u, v),
+                "softplus": lambda v: F.softplus(u, v), "lerp": lambda v: torch.lerp(u, u, v), "clamp": lambda v: u.clamp(0, v), "hardtanh": lambda v: F.hardtanh(u, 0, v)}
+
+    def refused(self, dtype, value):
+        found = set()
+        for name, call in self.calls(torch.tensor([1, 2]).to(dtype)).items():
+            try:
+                call(value)
+            except RuntimeError as error:
+                if "without overflow" in str(error):
+                    found.add(name)
+        return found
+
+    def test_numbers_out_of_range_are_refused(self):
+        every = set(self.calls(torch.ones(2)))
+        of_floats = {"hardshrink", "leaky_relu", "elu", "softplus", "lerp"}
+        limited = {"clamp", "hardtanh"}  # of integers: limits of the dtype
+        for dtype in torch.uint8, torch.int8, torch.int32:
+            self.assertEqual(self.refused(dtype, 2**40), every - of_floats - limited)
+        self.assertEqual(self.refused(torch.float32, 1e39), every - {"pow"})
+        wide = {"addcmul", "addmm", "addmm beta", "baddbmm", "addbmm", "leaky_relu", "elu", "softplus", "lerp"}
+        self.assertEqual(self.refused(torch.half, 1e6), every - wide - {"pow", "where", "where of a number"})
+        self.assertLessEqual(wide, self.refused(torch.half, 1e39))
+
+    def test_negative_numbers_wrap_in_unsigned_dtypes_but_in_pad(self):
+        u = torch.tensor([1, 200], dtype=torch.uint8)
+        self.assertEqual(torch.add(u, u, alpha=-1).tolist(), [0, 0])
+        self.assertEqual(torch.where(u > 5, u, -1).tolist(), [255, 200])
+        self.assertEqual((300 ** u).tolist(), [44, 0])
+        self.assertRaisesRegex(RuntimeError, "uint8_t without overflow", F.pad, u, (1, 1), value=-1)
+
+    def test_ops_without_integers(self):
+        u, b = torch.tensor([1, 2], dtype=torch.uint8), torch.ones(3, dtype=torch.bool)
+        for text, call in ('"hardshrink_cpu" not implemented for .Byte.', lambda: F.hardshrink(u)), ('"glu_cpu" not implemented', lambda: F.glu(u)), \
+                          ('"arange_cpu" not implemented for .Bool.', lambda: torch.arange(2, dtype=torch.bool)), \
+                          ('"linspace_cpu" not implemented for .Bool.', lambda: torch.linspace(0, 1, 3, out=b)), \
+                          ("expected common dtype to be floating point, yet common dtype is Byte", lambda: F.cosine_similarity(u, u, 0)):
+            self.assertRaisesRegex((NotImplementedError, RuntimeError), text, call)
+
+    def test_lerp_takes_no_mixed_dtypes_but_weights_of_one_element(self):
+        f, d = torch.ones(2), torch.ones(2).double()
+        self.assertRaisesRegex(RuntimeError, "expected dtype double for `end` but got dtype float", torch.lerp, d, f, 1)
+        self.assertRaisesRegex(RuntimeError, "expected dtype float for `weight` but got dtype double", torch.lerp, f, f, d)
+        self.assertEqual(torch.lerp(f, f, torch.tensor(1.).double()).dtype, torch.float32)
+
+
 class MixedNormalization(unittest.TestCase):
     def test_group_norm_of_16_bits_with_float32_parameters_keeps_the_dtype_of_the_input(self):
         for dtype in torch.bfloat16, torch.half:
