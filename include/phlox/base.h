@@ -163,6 +163,9 @@ typedef enum px_warning {
 typedef px_status (*px_warning_sink)(px_warning category, const char *text);
 PX_API void px_warning_set_sink(px_warning_sink sink);
 PX_CALL px_warn(px_warning category, const char *format, ...) PX_PRINTF(2, 3);
+// Some warnings are given once per process; `always` repeats them (off at start).
+PX_API void px_warn_set_always(bool always);
+PX_API bool px_warn_always(void);
 
 // The header of every object with a reference count, at offset 0.
 typedef struct px_class {

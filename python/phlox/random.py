@@ -51,6 +51,17 @@ def set_rng_state(new_state: _C.Tensor) -> None:
     default_generator.set_state(new_state)
 
 
+def thread_safe_generator() -> _C.Generator | None:
+    """Returns the generator of a DataLoader's worker thread, for random numbers drawn by a dataset. Workers are processes, and the default generator
+    of each has its own seed: None, which stands for the default generator.
+
+    Example::
+
+        >>> torch.randint(0, 10, (5,), generator=torch.thread_safe_generator())
+    """
+    return None
+
+
 class _RandomStates:
     """The states of the default generators of the CPU, of the current device, and of the devices of the tensors in nested values."""
 

@@ -411,6 +411,8 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
             raise AttributeError("expected 'f' to be string, path, or a file-like object with a "
                                  "'write' attribute")
         write(lambda: f, "archive", obj, pickle_module, pickle_protocol)
+        if hasattr(f, "flush"):  # a temporary file may be opened again by its name
+            f.flush()
         return
     path = os.fspath(f)
     name = os.path.basename(os.fsdecode(path))

@@ -20,6 +20,9 @@
 #define PX__HIDDEN_THREAD __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 #define PX_COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
+// True if a warning given once per process, with its own flag (atomic), is due.
+bool px__warns(bool *warned);
+
 // Host memory. px__alloc zeroes it; px__free accepts NULL. px__alloc and px__realloc pass the fault
 // point "alloc".
 __attribute__((warn_unused_result)) px_status px__alloc(void **out, size_t bytes);

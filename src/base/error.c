@@ -189,6 +189,13 @@ void px_warning_set_sink(px_warning_sink sink) {
   __atomic_store_n(&warning_sink, sink, __ATOMIC_RELEASE);
 }
 
+static bool always;  // atomic
+void px_warn_set_always(bool on) { __atomic_store_n(&always, on, __ATOMIC_RELAXED); }
+bool px_warn_always(void) { return __atomic_load_n(&always, __ATOMIC_RELAXED); }
+bool px__warns(bool *warned) {
+  return !__atomic_exchange_n(warned, true, __ATOMIC_RELAXED) || px_warn_always();
+}
+
 px_status px_warn(px_warning category, const char *format, ...) {
   px_warning_sink sink = __atomic_load_n(&warning_sink, __ATOMIC_ACQUIRE);
   if (!sink) return PX_OK;

@@ -213,6 +213,14 @@ static px_status spread_argument(const px_call *call, broadcast_operands *s, int
     return PX_OK;
   }
   const px_tensor *t = a.v.tensor;
+  // An unsigned integer without dimensions does not decide the dtype of a kernel.
+  if (t->ndim == 0 && px__is_unsigned((px_dtype)t->dtype) && call->compute < PX_DTYPE_COMPUTED) {
+    px_scalar number;
+    PX_TRY(px_tensor_item(&number, t));
+    px__immediate(o, number, number_dtype(call->compute), s->ndim, s->sizes);
+    s->n++;
+    return PX_OK;
+  }
   // Integers of any dtype are converted if the compute dtype is floating-point.
   bool converts = px__is_unsigned((px_dtype)t->dtype) && px_dtype_is_float(call->compute);
   if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED) && !converts)

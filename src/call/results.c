@@ -88,8 +88,7 @@ px_status px__check_written(const px_call *call) {
   bool disjoint =
       impl->overlap == PX__OVERLAP_SELF ||
       (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
-  // Idempotent ops read a value before writing it. Reductions write to memory of their own.
-  bool reads = disjoint || !(impl->idempotent || op->kind == PX_OP_REDUCE);
+  bool reads = disjoint || op->kind != PX_OP_REDUCE;  // which write to memory of their own
   for (int i = 0; i < op->result_count; i++) {
     const px_tensor *out = call->given[i];
     if (!out) continue;

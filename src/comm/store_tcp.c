@@ -148,7 +148,7 @@ static void tcp_destroy(void *object) {
 static px_status warn_if_open(const char *host, const char *secret) {
   static bool warned;  // atomic
   if (secret || px__host_is_loopback(host)) return PX_OK;
-  if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) return PX_OK;
+  if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED) && !px_warn_always()) return PX_OK;
   return px_warn(
       PX_WARN_USER,
       "the TCP store listens on all network interfaces without a secret: every host that "

@@ -565,16 +565,27 @@ static px_status grads_of_batch(px_tensor **results, const gradient_call *c, int
   return status;
 }
 
+// A dict with the keys of another and the given values.
+static PyObject *with_keys_of(PyObject *dict, PyObject *values) {
+  EXT_OWNED *made = PyDict_Copy(dict);
+  PyObject *key, *old;
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; made && PyDict_Next(dict, &at, &key, &old); i++)
+    if (PyDict_SetItem(made, key, PyTuple_GET_ITEM(values, i)) < 0) return NULL;
+  return Py_XNewRef(made);
+}
+
 EXT_FUNCTION(
     autograd, grad,
-    "(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: "
+    "(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor] | dict[str, Tensor], "
+    "grad_outputs: "
     "Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None, "
     "create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, "
-    "is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]",
+    "is_grads_batched: bool = False, materialize_grads: bool = False) -> Any",
     "Computes and returns the sum of gradients of outputs with respect to the inputs.\n\n"
     "Args:\n"
     "    outputs (Tensor or sequence): outputs of the differentiated function\n"
-    "    inputs (Tensor or sequence): inputs to differentiate with respect to\n"
+    "    inputs (Tensor, sequence or dict): inputs to differentiate with respect to\n"
     "    grad_outputs (Tensor, sequence or None): gradient of each of the outputs\n"
     "    retain_graph (bool or None): keeps the graph for another call; default: create_graph\n"
     "    create_graph (bool): records the computation of the gradients, too\n"
@@ -585,6 +596,8 @@ EXT_FUNCTION(
     "and so is\n"
     "        that of each result\n"
     "    materialize_grads (bool): an unused input gets zeros\n\n"
+    "Returns:\n"
+    "    tuple of Tensors: one for each input; a dict with the keys of a dict\n\n"
     ">>> x = torch.tensor([3.], requires_grad=True)\n"
     ">>> torch.autograd.grad(x * x, x)\n"
     "(tensor([6.]),)\n") {
@@ -594,8 +607,15 @@ EXT_FUNCTION(
   EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
            is_grads_batched, materialize_grads);
   EXT_TENSORS outs = {0}, grads = {0}, ins = {0}, results = {0}, samples = {0};
-  EXT_OWNED *from = replace_edges(outputs);
-  EXT_OWNED *by = from ? replace_edges(inputs) : NULL;
+  bool named = PyDict_CheckExact(inputs);
+  if (!named && PyMapping_Check(inputs) && PyObject_HasAttrString(inputs, "keys"))
+    EXT_FAIL(PyExc_TypeError,
+             "`inputs` argument to `grad()` must be a dict, not %s. Other Mapping types are not "
+             "supported.",
+             ext_type_name(inputs));
+  EXT_OWNED *given = named ? PyDict_Values(inputs) : Py_NewRef(inputs);
+  EXT_OWNED *from = given ? replace_edges(outputs) : NULL;
+  EXT_OWNED *by = from ? replace_edges(given) : NULL;
   if (!by) return NULL;
   int n = read_outputs(from, grad_outputs, &outs, &grads, "grad");
   if (n < 0 || ext_to_tensors(&ins, by, "grad") < 0) return NULL;
@@ -617,7 +637,8 @@ EXT_FUNCTION(
     EXT_WAIT(px_grad(results.items, n, outs.items, grads.items, m, ins.items, retain, create_graph,
                      unused_ok));
   }
-  return tuple_of(m, results.items, ins.items, materialize_grads, create_graph);
+  EXT_OWNED *made = tuple_of(m, results.items, ins.items, materialize_grads, create_graph);
+  return made && named ? with_keys_of(inputs, made) : Py_XNewRef(made);
 }
 
 EXT_FUNCTION(

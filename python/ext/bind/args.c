@@ -78,6 +78,10 @@ bool ext_is_number(PyObject *object) {
   return PyFloat_Check(object) || PyLong_Check(object) || is_numpy_scalar(object);
 }
 
+bool ext_is_complex(PyObject *object) {
+  return PyComplex_Check(object) || !strcmp(Py_TYPE(object)->tp_name, "numpy.complex64");
+}
+
 int ext_to_int(PyObject *object, int64_t *out) {
   if (PyLong_CheckExact(object)) {
     int over;
@@ -113,11 +117,19 @@ px_status ext_item(px_scalar *out, const px_tensor *t) {
   return waits ? EXT_NOGIL(px_tensor_item(out, t)) : px_tensor_item(out, t);
 }
 
+// Numbers from 2**63 on are unsigned.
+static int scalar_of_int(PyObject *object, px_scalar *out) {
+  int overflow;
+  int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (!overflow) return *out = px_int(value), 0;
+  uint64_t number = PyLong_AsUnsignedLongLong(object);
+  return PyErr_Occurred() ? -1 : (*out = px_uint(number), 0);
+}
+
 int ext_to_scalar(PyObject *object, px_scalar *out) {
-  int64_t value = 0;
   if (PyFloat_Check(object)) return *out = px_float(PyFloat_AS_DOUBLE(object)), 0;
   if (PyBool_Check(object)) return *out = px_bool(object == Py_True), 0;
-  if (PyLong_Check(object)) return ext_to_int(object, &value) < 0 ? -1 : (*out = px_int(value), 0);
+  if (PyLong_Check(object)) return scalar_of_int(object, out);
   if (ext_is_tensor(object)) {
     return ext_zero(ext_item(out, ext_tensor(object)));
   }

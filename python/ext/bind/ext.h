@@ -199,6 +199,7 @@ static inline PyObject *ext_result(px_status status, px_tensor **made) {
 }
 // A complex number as a tensor with the type promotion of a Python number.
 PyObject *ext_complex(PyObject *number);
+bool ext_is_complex(PyObject *object);  // Python's complex numbers, and NumPy's
 PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);
 PyObject *ext_wrap_borrowed(const px_tensor *tensor);
 PyObject *ext_wrap_list(px_list *list_take);  // a tuple

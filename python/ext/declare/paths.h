@@ -493,6 +493,8 @@ static const struct {
      "accelerator: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
      "get_memory_info empty_host_cache"},
+    {"autograd", "no: kineto_available"},
+    {"autograd.profiler", "no: kineto_available"},
     {"profiler",
      "no: kineto_available; !: CuspyConfig ExecutionTraceObserver PerformanceMetricsConfig "
      "ProfilerActivityConfig _ExperimentalConfig"},
@@ -587,13 +589,13 @@ static const struct {
      "get_file_path grid_sampler "
      "hsmm hspmm import_ir_module import_ir_module_from_buffer "
      "index_put_ indices_copy init_num_threads int_repr "
-     "is_distributed is_inference is_vulkan_available is_warn_always_enabled "
+     "is_distributed is_inference is_vulkan_available "
      "lobpcg lstsq masked "
      "matrix_rank merge_type_from_type_comment miopen_batch_norm miopen_convolution "
      "miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
      "miopen_depthwise_convolution miopen_rnn mkldnn_adaptive_avg_pool2d mkldnn_convolution "
      "mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mps "
-     "native_dropout native_norm nested "
+     "bcomplex32 native_dropout native_norm nested "
      "norm_except_dim nuclear_norm parse_ir parse_schema parse_type_comment "
      "polar prepare_multiprocessing_environment "
      "q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale "
@@ -603,7 +605,7 @@ static const struct {
      "quantized_rnn_relu_cell quantized_rnn_tanh_cell quasirandom range read_vitals real "
      "resize_as_sparse_ row_indices_copy saddmm "
      "select_copy set_anomaly_enabled set_flush_denormal "
-     "set_num_interop_threads set_vital set_warn_always slice_copy smm solve "
+     "set_num_interop_threads set_vital slice_copy smm solve "
      "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
      "sparse_csc_tensor split_copy "
      "sspaddmm symeig torch_version "
@@ -635,7 +637,7 @@ static const struct {
     {"autograd",
      "DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent ProfilerState "
      "SavedTensor handle_torch_function has_torch_function "
-     "is_tensor_like kineto_available profiler_legacy"},
+     "is_tensor_like profiler_legacy"},
     {"autograd.function",
      "BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable with_metaclass"},
     {"autograd.gradcheck",
@@ -672,11 +674,9 @@ static const struct {
      "register_graph_capture_start_hook register_graph_destroy_hook "
      "register_graph_instantiate_hook register_graph_replay_end_hook "
      "register_graph_replay_start_hook"},
-    {"accelerator", "Graph"},
     {"utils.benchmark",
      "Colorize ordered_unique select_unit set_torch_threads trim_sigfig unit_to_english"},
     {"profiler", "_KinetoProfile"},
-    {"autograd.profiler", "kineto_available"},
     {"autograd.profiler_util", "EventMetadata FormattedTimesMixin MemRecordsAcc StringTable"},
     {"distributed", "breakpoint"},
     {"distributed.checkpoint.filesystem", "FileSystem FileSystemBase SerializationFormat"},
@@ -723,7 +723,7 @@ static const struct {
     {"nn.parameter", "UninitializedTensorMixin"},
     {"func",
      "debug_unwrap functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
-     "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
+     "replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
     {"sparse",
      "BFloat16Tensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor "

@@ -87,7 +87,7 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
   }
   px_scalar scalar;
   const char *name = s->op->params[i].name;
-  if (PyComplex_Check(object) &&
+  if (ext_is_complex(object) &&
       (is_value(name) || is_range_end(name) || ext_accepts_number(s->op, i)))
     return to_complex(frame, object, out);
   if (!ext_accepts_number(s->op, i) || !ext_is_number(object)) return 0;

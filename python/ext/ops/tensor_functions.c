@@ -151,7 +151,7 @@ static int rank_of(PyObject *value, px_dtype *dtype) {
     *dtype = px_tensor_dtype(ext_tensor(value));
     return px_tensor_ndim(ext_tensor(value)) ? DIMENSIONED : ZERO_DIM;
   }
-  bool complex = PyComplex_Check(value);
+  bool complex = ext_is_complex(value);
   if (!complex && !PyObject_HasAttrString(value, "__float__"))
     EXT_FAIL_INT(PyExc_TypeError, "must be Number, not %s", ext_type_name(value));
   px_tensor *made = ext_tensor_from(value, PX_DTYPE_NONE, px_cpu());
@@ -219,6 +219,47 @@ EXT_FUNCTION_AND_METHOD(
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
 
+// The letters of a list of subscripts: numbers below 52, and Ellipsis.
+static PyObject *letters_of(PyObject *list) {
+  char text[3 * PX_MAX_DIMS + 1] = "", *at = text;
+  EXT_OWNED *items = PySequence_Fast(list, "einsum(): subscripts must be a sequence");
+  if (!items) return NULL;
+  if (PySequence_Fast_GET_SIZE(items) > PX_MAX_DIMS)
+    EXT_FAIL(PyExc_ValueError, "einsum(): a tensor has at most %d subscripts", PX_MAX_DIMS);
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+    int64_t number = 0;
+    if (item != Py_Ellipsis && ext_to_int(item, &number) < 0) return NULL;
+    if (number < 0 || number >= 52)
+      EXT_FAIL(PyExc_ValueError,
+               "einsum(): subscript in subscript list is not within the valid range [0, 52)");
+    if (item == Py_Ellipsis)
+      memcpy(at, "...", 3), at += 3;
+    else
+      *at++ = (char)(number < 26 ? 'A' + number : 'a' + number - 26);
+  }
+  return PyUnicode_FromStringAndSize(text, at - text);
+}
+
+// einsum(a, [0, 1], b, [1, 2], [0, 2]) as an equation and its tensors. `rest` follows the first.
+static PyObject *einsum_of_lists(PyObject *first, ext_varargs rest, PyObject **equation) {
+  EXT_OWNED *terms = PyList_New(0);
+  EXT_OWNED *tensors = PyList_New(0);
+  EXT_OWNED *comma = PyUnicode_FromString(",");
+  if (!terms || !tensors || !comma) return NULL;
+  for (Py_ssize_t i = 0; i < rest.count; i += 2) {
+    EXT_OWNED *letters = letters_of(rest.items[i]);
+    PyObject *tensor = i ? rest.items[i - 1] : first;
+    if (!letters || PyList_Append(terms, letters) < 0 || PyList_Append(tensors, tensor) < 0)
+      return NULL;
+  }
+  EXT_OWNED *left = PyUnicode_Join(comma, terms);
+  EXT_OWNED *right = left && rest.count % 2 == 0 ? letters_of(rest.items[rest.count - 1]) : NULL;
+  if (!left || PyErr_Occurred()) return NULL;
+  *equation = right ? PyUnicode_FromFormat("%U->%U", left, right) : Py_NewRef(left);
+  return *equation ? PyList_AsTuple(tensors) : NULL;
+}
+
 EXT_FUNCTION(
     torch, einsum, "(equation: Any, *operands: Any) -> Tensor",
     "Sums the product of the elements of the input operands along dimensions specified by "
@@ -227,6 +268,11 @@ EXT_FUNCTION(
     "    equation (str): letters of each operand's dimensions, and after \"->\" those of the "
     "result\n"
     "    operands (Tensors, or a sequence of them)\n\n"
+    "The other form has no equation. Each operand is followed by a list of numbers below 52 in "
+    "place of the letters,\nwith Ellipsis for \"...\", and the list of the result may come "
+    "last.\n\n"
+    ">>> torch.einsum(torch.ones(2, 3), [0, 1], torch.ones(3, 2), [1, 2], [0, 2]).shape\n"
+    "torch.Size([2, 2])\n"
     ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
     "tensor([[3., 3.],\n"
     "        [3., 3.]])\n") {
@@ -234,12 +280,24 @@ EXT_FUNCTION(
   PyObject *equation;
   ext_varargs operands;
   EXT_BIND(equation, operands);
-  if (!PyUnicode_Check(equation))
+  if (!operands.count)
+    EXT_FAIL(PyExc_ValueError,
+             "einsum(): must specify the equation string and at least one operand, or at least one "
+             "operand and its subscripts list");
+  bool lists = ext_is_tensor(equation);
+  if (!lists && !PyUnicode_Check(equation))
     EXT_FAIL(PyExc_TypeError, "einsum(): argument 'equation' (position 1) must be str, not %s",
              ext_type_name(equation));
-  const char *text = ext_text(equation);
+  PyObject *made = NULL;
+  EXT_OWNED *tensors = lists ? einsum_of_lists(equation, operands, &made) : NULL;
+  EXT_OWNED *whole = made ? made : Py_NewRef(equation);
+  if (lists && !tensors) return NULL;
+  const char *text = ext_text(whole);
   EXT_TENSORS given = {0};
-  if (!text || read_tensors(&given, operands, "einsum") < 0) return NULL;
+  if (!text) return NULL;
+  int read = lists ? ext_take_tensors(&given, Py_NewRef(tensors), "einsum", "tensors")
+                   : read_tensors(&given, operands, "einsum");
+  if (read < 0) return NULL;
   ext_named named[] = {{"equation", PX_TX(text)},
                        {"tensors", PX_TS(given.items, (int)given.count)}};
   return ext_op_named(EXT_OP("einsum"), PX_CALL_NEW, EXT_LENGTH(named), named);

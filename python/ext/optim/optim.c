@@ -143,7 +143,7 @@ static int is_on(PyObject *group, int flag) {
 }
 
 // Rejects mutually exclusive implementation flags, as in PyTorch.
-static int check_flags(PyObject *group) {
+static int check_flags(const char *kind, PyObject *group) {
   int on[FLAGS];
   for (int k = 0; k < FLAGS; k++)
     if ((on[k] = is_on(group, k)) < 0) return -1;
@@ -153,7 +153,8 @@ static int check_flags(PyObject *group) {
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` and `foreach` cannot be `True` together.");
   EXT_OWNED *rate = Py_XNewRef(PyDict_GetItemWithError(group, lr_name));
   if (!rate || !ext_is_tensor(rate)) return PyErr_Occurred() ? -1 : 0;
-  if (on[FOREACH] && !on[CAPTURABLE])
+  bool is_adam = !strcmp(kind, "Adam") || !strcmp(kind, "AdamW");
+  if (is_adam && on[FOREACH] && !on[CAPTURABLE])
     EXT_FAIL_INT(PyExc_ValueError,
                  "lr as a Tensor is not supported for capturable=False and foreach=True");
   if (px_tensor_numel(ext_tensor(rate)) != 1)
@@ -168,7 +169,7 @@ EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
   double options[OPTIONS];
   EXT_BIND(kind, group);
   const keys *k = keys_of(kind);
-  if (!k || check_flags(group) < 0 || read_options(k, group, options, NULL) < 0) return NULL;
+  if (!k || check_flags(kind, group) < 0 || read_options(k, group, options, NULL) < 0) return NULL;
   return ext_none(px_optimizer_kind_check(k->kind, options));
 }
 

@@ -54,7 +54,7 @@ static int leaf_dtype(PyObject *leaf, px_dtype *out) {
     *out = array.dtype;
   } else if (PyFloat_Check(leaf))
     *out = px_dtype_default();
-  else if (PyComplex_Check(leaf))
+  else if (ext_is_complex(leaf))
     *out = px_dtype_to_complex(px_dtype_default());
   else
     EXT_FAIL_INT(PyExc_RuntimeError, "Could not infer dtype of %s", ext_type_name(leaf));
@@ -108,6 +108,7 @@ static int join_device(fill_state *f, px_device device) {
 static int check_range(px_scalar scalar, px_dtype dtype) {
   if (px_dtype_is_float(dtype) || px_dtype_is_complex(dtype) || px_scalar_fits(scalar, dtype))
     return 0;
+  if (scalar.kind == 'u') EXT_FAIL_INT(PyExc_ValueError, "Overflow when unpacking long long");
   EXT_FAIL_INT(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
                px_dtype_name(dtype));
 }
@@ -145,7 +146,7 @@ static int read_unsigned(PyObject *leaf, px_scalar *out) {
 static int store_leaf(fill_state *f, PyObject *leaf) {
   px_scalar scalar;
   if (px_dtype_is_complex(f->dtype) &&
-      (PyComplex_Check(leaf) || (ext_is_array(leaf) && ext_is_number(leaf)) ||
+      (ext_is_complex(leaf) || (ext_is_array(leaf) && ext_is_number(leaf)) ||
        (ext_is_tensor(leaf) && px_tensor_numel(ext_tensor(leaf)) == 1)))
     return store_complex(f, leaf);
   if (PyFloat_CheckExact(leaf)) {

@@ -312,7 +312,7 @@ PyObject *ext_getitem(PyObject *self, PyObject *index) {
 static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
   if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
   char text[48];
-  if (!ext_is_number(value) && !PyComplex_Check(value)) {
+  if (!ext_is_number(value) && !ext_is_complex(value)) {
     PyErr_Format(PyExc_TypeError, "can't assign a %s to a %s", ext_type_name(value),
                  px_tensor_type_name(self, text));
     return NULL;
@@ -361,7 +361,8 @@ static int write_view(px_tensor *view, PyObject *value) {
 }
 
 static int write_index(parsed_index *r, PyObject *value) {
-  PX_SCOPED(px_tensor) source = value_tensor(r->view, value);
+  PX_SCOPED(px_tensor) given = value_tensor(r->view, value);
+  PX_SCOPED(px_tensor) source = given ? without_leading_ones(given, 0) : NULL;
   return source ? call_index_put(r, source, false) : -1;
 }
 

@@ -57,16 +57,16 @@ static inline int operand(PyObject *object, px_value *out) {
     return 1;
   }
   if (PyLong_CheckExact(object)) {
-    int64_t value;
-    if (ext_to_int(object, &value) < 0) return -1;
-    *out = PX_S(px_int(value));
+    px_scalar value;
+    if (ext_to_scalar(object, &value) < 0) return -1;
+    *out = PX_S(value);
     return 1;
   }
   if (ext_overrides(object)) return OVERRIDDEN;
   px_scalar scalar;
   if (ext_is_tensor(object))
     *out = PX_T(ext_tensor(object));
-  else if (!ext_is_number(object))
+  else if (!ext_is_number(object) || ext_is_complex(object))
     return 0;
   else if (ext_to_scalar(object, &scalar) < 0)
     return -1;
@@ -115,7 +115,7 @@ static PyObject *with_array(PyObject *(*call)(slot_op, PyObject *, PyObject *), 
                             PyObject *a, PyObject *b) {
   bool of_left = !ext_is_tensor(a);
   PyObject *array = of_left ? a : b, *other = of_left ? b : a;
-  bool number = PyComplex_Check(array);
+  bool number = ext_is_complex(array);
   if ((!number && !ext_is_array(array)) || !ext_is_tensor(other)) Py_RETURN_NOTIMPLEMENTED;
   px_tensor *made = number ? NULL : ext_tensor_from_array(array);
   EXT_OWNED *tensor = number ? ext_complex(array) : made ? ext_wrap(made) : NULL;

@@ -152,7 +152,7 @@ static px_status choose(choice *c, bool no_start) {
 
 // For functions without a status: an error means no devices, and the first one is a warning.
 static void choose_or_warn(choice *c) {
-  static bool warned;  // atomic
+  static bool warned;
   char why[PX_ERROR_MESSAGE];
   pthread_mutex_lock(&lock);
   px_status status = choose(c, true);
@@ -161,7 +161,7 @@ static void choose_or_warn(choice *c) {
   snprintf(why, sizeof why, "%s", px_error_last()->message);
   c->count = 0;
   px_error_clear();
-  if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) return;
+  if (!px__warns(&warned)) return;
   if (px_warn(PX_WARN_USER, "CUDA initialization: %s", why) != PX_OK) px_error_clear();
 }
 

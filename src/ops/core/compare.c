@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparisons. Most pointwise ones pass their operands through before the launch. Devices have no
 // kernel for complex equality: the ops compare both parts. `where` accepts uint8 conditions.
-#include <stdatomic.h>
 
 #include "hidden/pointwise.h"
 #include "ops/core/run.h"
@@ -77,8 +76,8 @@ static px_status detached(px_tensor **out, px_value value) {
 }
 // Warns once, as PyTorch does.
 static px_status warn_of_bytes(void) {
-  static atomic_bool warned;
-  if (atomic_exchange_explicit(&warned, true, memory_order_relaxed)) return PX_OK;
+  static bool warned;
+  if (!px__warns(&warned)) return PX_OK;
   return px_warn(PX_WARN_USER,
                  "where received a uint8 condition tensor. This behavior is deprecated and will be "
                  "removed in a future version of PyTorch. Use a boolean condition instead.");

@@ -179,7 +179,8 @@ PX_RUN(ones) {
 PX_RUN(full) {
   px__options o = PX_OPTIONS(args);
   px_scalar value = args->fill_value;
-  if (o.dtype == PX_DTYPE_NONE) o.dtype = px_scalar_dtype(value);
+  if (o.dtype == PX_DTYPE_NONE)
+    o.dtype = value.kind == 'u' ? PX_INT64 : px_scalar_dtype(value);  // which it does not fit
   PX_TRY(make(call, &o, args->size.n, args->size.v.ints));
   return fill(call->results[0], value);
 }
@@ -270,6 +271,8 @@ PX_RUN(arange) {
   if (o.dtype == PX_DTYPE_NONE)
     o.dtype =
         start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
+  PX_CHECK(o.dtype != PX_INT64 || (start.kind != 'u' && end.kind != 'u'), PX_RUNTIME,
+           "value cannot be converted to type int64_t without overflow");
   PX_TRY(arange_length(&n, start, end, step));
   PX_TRY(warn_resize(call, n));
   PX_TRY(make(call, &o, 1, &n));

@@ -39,6 +39,13 @@ static px_status scaled_by_addmm(px_tensor **out, const px__addmv_args *args) {
   PX_TRY(px_addmm(&sum, column, args->mat, vector, args->beta, args->alpha));
   return px_select(out, sum, 1, 0);
 }
+PX_RUN(int_mm) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_TRY(px__tensor_to(&a, args->self, PX_INT32, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&b, args->mat2, PX_INT32, PX_DEVICE_NONE));
+  return px_mm(&call->results[0], a, b);
+}
 PX_RUN(addmv) {
   PX_SCOPED(px_tensor) product = NULL;
   px_dtype dtype = (px_dtype)args->mat->dtype;
@@ -231,8 +238,8 @@ PX_RUN(cross) {
   const px_tensor *self = args->self;
   if (px__given(args->dim))
     return px_linalg_cross(&call->results[0], self, args->other, args->dim.v.i);
-  static bool warned;  // set by the first thread
-  if (!__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED))
+  static bool warned;
+  if (px__warns(&warned))
     PX_TRY(
         px_warn(PX_WARN_USER,
                 "Using torch.cross without specifying the dim arg is deprecated.\nPlease either "

@@ -329,54 +329,8 @@ PX_RUN(corrcoef) {
   return clamp_max(&call->results[0], clamped, 1);
 }
 
-// ---- distances
+// ---- norms of slices
 
-static px_status differences(px_tensor **out, const px_tensor *x1, const px_tensor *x2) {
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) b = NULL;
-  PX_TRY(px_unsqueeze(&a, x1, -2));
-  PX_TRY(px_unsqueeze(&b, x2, -3));
-  return px_sub(out, a, b, px_int(1));
-}
-PX_RUN(cdist) {
-  enum { MM_ROWS = 25 };  // rows above which products are faster, as in PyTorch
-  const px_tensor *x1 = args->x1, *x2 = args->x2;
-  const char *mode = args->compute_mode ? args->compute_mode : "";
-  int64_t last = -1;
-  bool many = x1->sizes[x1->ndim - 2] > MM_ROWS || x2->sizes[x2->ndim - 2] > MM_ROWS;
-  bool never = !strncmp(mode, "donot", 5), always = !strcmp(mode, "use_mm_for_euclid_dist");
-  if (args->p == 2 && !never && (many || always))
-    return px_cdist_of_products(&call->results[0], x1, x2);
-  PX_SCOPED(px_tensor) difference = NULL;
-  PX_TRY(differences(&difference, x1, x2));
-  if (x1->sizes[x1->ndim - 1] == 0)
-    return px_sum(&call->results[0], difference, &last, 1, false, PX_DTYPE_NONE);
-  return px_norm(&call->results[0], difference, px_float(args->p), &last, 1, false, PX_DTYPE_NONE);
-}
-static px_status squares(px_tensor **out, const px_tensor *rows, int64_t at) {
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_TRY(px_mul(&scaled, rows, rows));
-  PX_TRY(px_sum(&sums, scaled, (const int64_t[]){-1}, 1, false, PX_DTYPE_NONE));
-  return px_unsqueeze(out, sums, at);
-}
-PX_RUN(cdist_of_products) {
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) b = NULL;
-  PX_SCOPED(px_tensor) adjoint = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) difference = NULL;
-  PX_SCOPED(px_tensor) clamped = NULL;
-  PX_TRY(squares(&a, args->x1, -1));
-  PX_TRY(squares(&b, args->x2, -2));
-  PX_TRY(px_transpose(&adjoint, args->x2, -2, -1));
-  PX_TRY(px_matmul(&product, args->x1, adjoint));
-  PX_TRY(px_add(&both, a, b, px_int(1)));
-  PX_TRY(px_sub(&difference, both, product, px_int(2)));
-  PX_TRY(clamp_min(&clamped, difference, 0));
-  return px_sqrt(&call->results[0], clamped);
-}
 PX_RUN(renorm) {
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) norms = NULL;

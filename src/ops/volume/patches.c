@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions over windows of images and channels (im2col, col2im, local_response_norm), of
-// bilinear and of pdist.
+// Run functions over windows of images and channels (im2col, col2im, local_response_norm), and of
+// bilinear.
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
@@ -204,23 +204,4 @@ PX_RUN(bilinear) {
   if (args->bias) return px_add(&call->results[0], made, args->bias, px_int(1));
   call->results[0] = PX_MOVE(made);
   return PX_OK;
-}
-
-PX_RUN(pdist) {
-  const px_tensor *x = args->input;
-  int64_t n = x->sizes[0], last = -1;
-  PX_SCOPED(px_tensor) pairs = NULL;
-  PX_SCOPED(px_tensor) i = NULL;
-  PX_SCOPED(px_tensor) j = NULL;
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) b = NULL;
-  PX_SCOPED(px_tensor) difference = NULL;
-  px_scalar p = px_float(args->p);
-  PX_TRY(px_triu_indices(&pairs, n, n, 1, PX_INT64, px__tensor_device(x), false, false));
-  PX_TRY(px_select(&i, pairs, 0, 0));
-  PX_TRY(px_select(&j, pairs, 0, 1));
-  PX_TRY(px_index_select(&a, x, 0, i));
-  PX_TRY(px_index_select(&b, x, 0, j));
-  PX_TRY(px_sub(&difference, a, b, px_int(1)));
-  return px_norm(&call->results[0], difference, p, &last, 1, false, PX_DTYPE_NONE);
 }
