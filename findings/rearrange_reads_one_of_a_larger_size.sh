@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch 2.15.0, on the CPU: "1" in a pattern of torch.func.rearrange accepts a dimension of any size and keeps its last element.
+# PyTorch 2.15.0 on the CPU: "1" in a pattern of torch.func.rearrange accepts a dimension of any size and keeps its last element.
 #
-# einops 0.8.1, which defines these patterns, raises an error for the same call: a "1" stands for a dimension of size 1.
+# einops 0.8.1 defines these patterns. It raises an error for the same call. A "1" stands for a dimension of size 1.
 #
 # Output seen:
 #   shape (2, 3, 4) by '1 a b -> a b': shape (3, 4), first element 12

@@ -69,3 +69,16 @@ EXT_FUNCTION(torch, set_deterministic_debug_mode, "(debug_mode: int | str) -> No
   set(mode != DEFAULT, mode == WARN);
   Py_RETURN_NONE;
 }
+
+// ---- warnings
+
+EXT_FUNCTION(torch, set_warn_always, "(b: bool) -> None",
+             "Repeats warnings that are otherwise given once per process.") {
+  EXT_ARGS(bool, b);
+  px_warn_set_always(b);
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION0(torch, is_warn_always_enabled, "bool",
+              "Returns True if warnings given once per process are repeated.") {
+  return PyBool_FromLong(px_warn_always());
+}

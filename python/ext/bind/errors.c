@@ -101,17 +101,6 @@ px_status ext_error_from_python(void) {
 }
 
 // A warning turned into an exception fails the call issuing it.
-EXT_FUNCTION(torch, set_warn_always, "(b: bool) -> None",
-             "Repeats warnings that are otherwise given once per process.") {
-  EXT_ARGS(bool, b);
-  px_warn_set_always(b);
-  Py_RETURN_NONE;
-}
-EXT_FUNCTION0(torch, is_warn_always_enabled, "bool",
-              "Returns True if warnings given once per process are repeated.") {
-  return PyBool_FromLong(px_warn_always());
-}
-
 static px_status warn(px_warning category, const char *text) {
   PyObject *const classes[] = {PyExc_UserWarning, PyExc_FutureWarning, PyExc_DeprecationWarning};
   ext_gil gil;
