@@ -57,7 +57,8 @@ def thread_safe_generator() -> _C.Generator | None:
 
     Example::
 
-        >>> torch.randint(0, 10, (5,), generator=torch.thread_safe_generator())
+        >>> torch.randint(0, 10, (5,), generator=torch.thread_safe_generator()).shape
+        torch.Size([5])
     """
     return None
 

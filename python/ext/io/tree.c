@@ -28,6 +28,7 @@ static px_tree *number_tree(PyObject *object) {
   px_scalar number;
   px_tree *made = NULL;
   if (ext_to_scalar(object, &number) < 0) return NULL;
+  if (number.kind == 'u') EXT_FAIL(PyExc_ValueError, "integers beyond int64 cannot be saved");
   EXT_TRY(px_tree_number(&made, number));
   return made;
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { NEW = 1, IN_PLACE = 2, BOTH = 3, PARAMS = 4, NAME_SIZE = 32 };
+enum { NEW = 1, IN_PLACE = 2, BOTH = 3, PARAMS = 4, NAME_SIZE = 32, DOC_SIZE = 192 };
 // An op, the call forms it has, the number of positional arguments, and the parameter names of the
 // foreach function. Later parameters begin with the op's name, followed by aliases.
 typedef struct row {
@@ -75,7 +75,7 @@ typedef struct form {
   const row *row;
   bool in_place;
   PyObject *op, *keywords[PARAMS];
-  char name[NAME_SIZE];
+  char name[NAME_SIZE], doc[DOC_SIZE];  // doc begins with the signature
   PyMethodDef method;
 } form;
 enum { FORMS = 2 * (EXT_LENGTH(rows) + EXT_LENGTH(aliases)) };
@@ -263,6 +263,16 @@ static int name_keywords(form *f) {
   return 0;
 }
 
+static void describe(form *f, const char *name) {
+  const row *r = f->row;
+  int used = snprintf(f->doc, DOC_SIZE, "_foreach_%s%s(", name, f->in_place ? "_" : "");
+  for (int k = 0; k < PARAMS && r->params[k]; k++)
+    used += snprintf(f->doc + used, (size_t)(DOC_SIZE - used), "%s%.*s%s", k ? ", " : "",
+                     (int)strcspn(r->params[k], "|"), r->params[k], k < r->plain ? "" : "=None");
+  snprintf(f->doc + used, (size_t)(DOC_SIZE - used),
+           ")\n--\n\nApplies %s%s to each tensor of a list.", r->op, f->in_place ? "_" : "");
+}
+
 static int add_form(PyObject *module, const row *r, const char *name, bool in_place) {
   char op[NAME_SIZE];
   form *f = &forms[form_count];
@@ -272,9 +282,9 @@ static int add_form(PyObject *module, const row *r, const char *name, bool in_pl
   form_count++;
   f->row = r, f->in_place = in_place;
   snprintf(f->name, sizeof f->name, "_foreach_%s%s", name, in_place ? "_" : "");
-  f->method =
-      (PyMethodDef){f->name, (PyCFunction)(void (*)(void))foreach, METH_FASTCALL | METH_KEYWORDS,
-                    "Applies the op to each tensor of a list."};
+  describe(f, name);
+  f->method = (PyMethodDef){f->name, (PyCFunction)(void (*)(void))foreach,
+                            METH_FASTCALL | METH_KEYWORDS, f->doc};
   EXT_OWNED *capsule = name_keywords(f) < 0 ? NULL : PyCapsule_New(f, NULL, NULL);
   return capsule ? ext_add(module, f->name, PyCFunction_New(&f->method, capsule)) : -1;
 }

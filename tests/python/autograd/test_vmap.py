@@ -153,7 +153,7 @@ class Indexing(unittest.TestCase):
                         self.assertEqual(vmap(fill)(self.x)[:, 0, 0].tolist(), [0.0, float(value)])
 
     def test_masks_of_each_sample_cannot_be_read(self):
-        for call in (lambda x: x[x > 5], lambda x: x.clone().__setitem__(x > 5, torch.ones(1)), lambda x, k=torch.tensor(0): x[k, x[0] > 1]):
+        for call in (lambda x: x[x > 5], lambda x: x.clone().__setitem__(x > 5, torch.ones(2)), lambda x, k=torch.tensor(0): x[k, x[0] > 1]):
             with self.assertRaisesRegex(RuntimeError, "batching operators that can support dynamic shape"):
                 vmap(call)(self.x)
         with self.assertRaisesRegex(IndexError, r"The shape of the mask \[2\] at index 0 does not match the shape of the indexed tensor \[3, 4\] at index 0"):

@@ -288,8 +288,10 @@ def create_block_mask(mask_mod: Callable, B: int | None, H: int | None, Q_LEN: i
 
         >>> def causal(b, h, q_idx, kv_idx):
         ...     return q_idx >= kv_idx
-        >>> block_mask = create_block_mask(causal, B=None, H=None, Q_LEN=1024, KV_LEN=1024)
-        >>> out = flex_attention(query, key, value, block_mask=block_mask)
+        >>> block_mask = create_block_mask(causal, B=None, H=None, Q_LEN=256, KV_LEN=256)
+        >>> query = key = value = torch.randn(2, 4, 256, 8, device=block_mask.kv_indices.device)
+        >>> flex_attention(query, key, value, block_mask=block_mask).shape
+        torch.Size([2, 4, 256, 8])
     """
     _check(not _takes_score(mask_mod), AssertionError, f"create-block_mask requires a mask_mod function! Got {mask_mod}")
     size = _pair(BLOCK_SIZE)
@@ -388,9 +390,12 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callabl
 
     Example::
 
+        >>> slopes = torch.tensor([0.5, 0.25])
         >>> def alibi(score, b, h, q_idx, kv_idx):
         ...     return score + slopes[h] * (kv_idx - q_idx)
-        >>> out = flex_attention(query, key, value, score_mod=alibi)
+        >>> query = key = value = torch.randn(1, 2, 16, 8)
+        >>> flex_attention(query, key, value, score_mod=alibi).shape
+        torch.Size([1, 2, 16, 8])
     """
     _check(block_mask is None or isinstance(block_mask, BlockMask), TypeError, f"block_mask must be a BlockMask, but got {type(block_mask).__name__}")
     _check_inputs(query, key, value, block_mask, enable_gqa)
