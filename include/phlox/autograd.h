@@ -71,7 +71,8 @@ PX_API int px_tensor_output_nr(const px_tensor *self);
 PX_CALL px_tensor_detach_inplace(px_tensor *self);
 
 // A gradient hook. It receives the gradient of a tensor and may replace it: *out is a new
-// reference, or NULL to keep the gradient. Removing the hook calls release(context).
+// reference, or NULL to keep the gradient. `grad` is NULL if other results of the tensor's node
+// have gradients alone. Removing the hook calls release(context).
 typedef px_status (*px_grad_hook)(px_tensor **out, px_tensor *grad, void *context);
 PX_CALL px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook hook, void *context,
                            void (*release)(void *context));
@@ -127,6 +128,14 @@ PX_API bool px_tensor_context_next(const px_tensor *self, int *position, px_cont
 // a tensor needed by a formula was changed in place.
 PX_CALL px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
                     bool retain_graph, bool create_graph);
+// The same for `inputs` alone: adds the gradients to their .grad. Inputs that are not leaves keep
+// them as after px_tensor_retain_grad. PX_RUNTIME for an input that does not require grad, and for
+// none.
+//
+//   PX_TRY(px_backward_inputs(1, &loss, NULL, 1, &weight, false, false));
+PX_CALL px_backward_inputs(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
+                           int64_t input_count, px_tensor *const *inputs, bool retain_graph,
+                           bool create_graph);
 // Computes the gradients of `outputs` with respect to `inputs`. results[i] are new references;
 // .grad is not touched. The gradient of an unused input is NULL with allow_unused, else PX_RUNTIME.
 PX_CALL px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,

@@ -138,7 +138,8 @@ PX_API bool px_device_peer_enabled(int from, int to);
 
 // Global settings of numerics: XX(name, module, attribute, default), with the names of
 // torch.backends. MATMUL_TF32, the precision of float32 matrix products, is 0 "highest", 1 "high"
-// or 2 "medium"; the others are 0 or 1. DETERMINISTIC makes scatter-add kernels on GPUs add in a
+// or 2 "medium"; the others are 0 or 1. CUDNN_TF32 is that of convolutions, CUDNN_RNN_TF32 that of
+// recurrent layers. DETERMINISTIC makes scatter-add kernels on GPUs add in a
 // fixed order. With FILL_UNINITIALIZED it also fills new memory with NaN or the largest integer.
 // DETERMINISTIC_WARN (warn instead of fail) is stored without effect, since every kernel has a
 // deterministic variant.
@@ -158,6 +159,7 @@ PX_API bool px_device_peer_enabled(int from, int to);
   XX(CUDNN_BENCHMARK, "cudnn", "benchmark", 0) \
   XX(CUDNN_DETERMINISTIC, "cudnn", "deterministic", 0) \
   XX(CUDNN_TF32, "cudnn", "allow_tf32", 1) \
+  XX(CUDNN_RNN_TF32, "cudnn.rnn", "allow_tf32", 1) \
   XX(MKLDNN_ENABLED, "mkldnn", "enabled", 1) \
   XX(NNPACK_ENABLED, "nnpack", "enabled", 1) \
   XX(DETERMINISTIC, "", "deterministic", 0) \

@@ -9,12 +9,11 @@ from collections import namedtuple
 from contextlib import contextmanager
 from types import ModuleType
 
-from phlox import _C
+from phlox import _C, _precision
 from phlox._utils import _get_device_index
 
 __path__ = []
 _SETTINGS = _C._settings()
-_PRECISIONS = ("highest", "high", "medium")
 
 
 def _attribute(number, name):
@@ -29,22 +28,22 @@ def _attribute(number, name):
     return property(lambda module: bool(_C._setting(number)), write, remove)
 
 
-def _precision(*paths):
-    """fp32_precision: a view of the allow_tf32 settings of the given modules."""
-    numbers = [_SETTINGS.index((path, "allow_tf32")) for path in paths]
-    words = {"ieee": [0] * len(numbers), "tf32": [1] * len(numbers),
-             "none": [_C._setting(number) for number in numbers]}  # the initial values
+def _precision_of(part):
+    """fp32_precision of a part of torch.backends."""
+    return property(lambda module: _precision.read(part), lambda module, value: _precision.write(part, value))
 
-    def read(module):
-        return "tf32" if all(_C._setting(number) for number in numbers) else "ieee"
 
-    def write(module, value):
-        if value not in words:
-            raise RuntimeError(f"Unknown precision: {value}")
-        for number, setting in zip(numbers, words[value]):
-            _C._setting(number, setting)
+def _allow(name, read, write):
+    """allow_tf32, which the precisions keep."""
+    def checked(module, value):
+        if not isinstance(value, bool):
+            raise RuntimeError(f"{name} expects a bool, but got {type(value).__name__}")
+        write(value)
 
-    return property(read, write)
+    return property(lambda module: read(), checked)
+
+
+_PRECISIONS = {"cuda.matmul": "matmul", "cudnn": "cuda", "cudnn.conv": "conv", "cudnn.rnn": "rnn"}
 
 
 def _refuse_unknown(module, name, value):
@@ -57,9 +56,13 @@ def _module(path, **functions):
     """Creates a submodule of torch.backends with its settings and functions."""
     settings = {name: _attribute(i, name)
                 for i, (where, name) in enumerate(_SETTINGS) if where == path}
-    if "allow_tf32" in settings:
-        settings["fp32_precision"] = _precision(path)
+    if path in _PRECISIONS:
+        settings.pop("allow_tf32", None)
+        settings["fp32_precision"] = _precision_of(_PRECISIONS[path])
+    if path == "cudnn":
+        settings["allow_tf32"] = _allow("allow_tf32", _precision.allows_cudnn, _precision.allow_cudnn)
     if path == "cuda.matmul":
+        settings["allow_tf32"] = _allow("allow_tf32", _precision.allows_matmul, _precision.allow_matmul)
         settings["__setattr__"] = _refuse_unknown
     full = f"{__name__}.{path}"
     module = type("module", (ModuleType,), {
@@ -192,7 +195,7 @@ class cuFFTPlanCacheManager:
 class _Backends(ModuleType):
     """The class of torch.backends, which has a property."""
 
-    fp32_precision = _precision("cuda.matmul", "cudnn")
+    fp32_precision = _precision_of("generic")
 
 
 sys.modules[__name__].__class__ = _Backends
@@ -207,6 +210,7 @@ cuda.cuFFTPlanCache, cuda.cuFFTPlanCacheManager = cuFFTPlanCache, cuFFTPlanCache
 cuda.cufft_plan_cache = cuFFTPlanCacheManager()
 cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version, flags=_cudnn_flags,
                 set_flags=_set_cudnn)
+cudnn.conv, cudnn.rnn = _module("cudnn.conv"), _module("cudnn.rnn")
 # Winograd convolutions on the CPU. PyTorch's setting for them is NNPACK.
 nnpack = _module("nnpack", is_available=_has_winograd, flags=_nnpack_flags, set_flags=_set_nnpack)
 mkldnn = _module("mkldnn", is_available=_unavailable, is_built=_unavailable)
@@ -222,11 +226,11 @@ def set_float32_matmul_precision(precision: str) -> None:
     if not isinstance(precision, str):
         raise RuntimeError("set_float32_matmul_precision expects a str, but got "
                            f"{type(precision).__name__}")
-    if precision not in _PRECISIONS:
+    if precision not in _precision.WORDS:
         warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
                       "setFloat32MatmulPrecision call has no effect.", stacklevel=2)
         return
-    _C._setting(_MATMUL, _PRECISIONS.index(precision))
+    _precision.allow_matmul(_precision.WORDS.index(precision))
 
 
 def get_float32_matmul_precision() -> str:
@@ -235,7 +239,4 @@ def get_float32_matmul_precision() -> str:
     >>> torch.get_float32_matmul_precision()
     'highest'
     """
-    return _PRECISIONS[_C._setting(_MATMUL)]
-
-
-_MATMUL = _SETTINGS.index(("cuda.matmul", "allow_tf32"))
+    return _precision.matmul_word()

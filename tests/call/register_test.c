@@ -173,7 +173,7 @@ static px_status backward_of(const px_op *op, px_tensor *x, bool modify) {
 PX_TEST(modifying_a_saved_tensor_is_an_error) {
   PX_SCOPED(px_tensor) x = wide(px_cpu());
   FAILS(backward_of(registered(&squareplus_definition), x, true), PX_RUNTIME,
-        "which is output 0 of SquareplusBackward0, is at version 1; expected version 0");
+        "which is output 0 of Squareplus, is at version 1; expected version 0");
 }
 
 // Reads only the shape of self.

@@ -195,7 +195,7 @@ PX_TEST(mismatched_operands_are_refused) {
   px_tensor *c = NULL;
   FAILS(px_mm(&c, a, a), PX_RUNTIME, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
   FAILS(px_mm(&c, d, a), PX_RUNTIME,
-        "mat1 and mat2 must have the same dtype, but got Double and Float");
+        "expected m1 and m2 to have the same dtype, but got: double != float");
   FAILS(px_mm(&c, a, v), PX_RUNTIME, "mat2 must be a matrix");
   FAILS(px_dot(&c, v, u), PX_RUNTIME,
         "inconsistent tensor size, expected tensor [3] and src [2] to have the same number of "

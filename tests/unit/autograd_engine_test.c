@@ -130,7 +130,7 @@ PX_TEST(saved_tensors_of_functions_are_checked) {
   OK(px_zero_(y));
   px_release(PX_MOVE(again));
   FAILS(px_saved_unpack(&again, saved, NULL), PX_RUNTIME,
-        "[torch.FloatTensor [2]], which is output 0 of ExpBackward0, is at version 1; expected "
+        "[torch.FloatTensor [2]], which is output 0 of Exp, is at version 1; expected "
         "version 0 instead.");
 }
 

@@ -162,7 +162,7 @@ PX_TEST(a_modified_saved_tensor_is_an_error) {
   PX_SCOPED(px_tensor) g = VECTOR(1, 1);
   FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME,
         "one of the variables needed for gradient computation has been modified by an inplace "
-        "operation: [torch.FloatTensor [2]], which is output 0 of ExpBackward0, is at version 1; "
+        "operation: [torch.FloatTensor [2]], which is output 0 of Exp, is at version 1; "
         "expected version 0 instead. Hint: enable anomaly detection to find the operation that "
         "failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, "
         "check_nan=False).");

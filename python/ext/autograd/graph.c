@@ -386,35 +386,13 @@ EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tens
 }
 
 // ---- backward and grad
-// Accumulates the gradients of px_grad in the grad of `inputs`: backward(inputs=...).
-static PyObject *accumulate(int count, px_tensor *const *inputs, px_tensor **grads) {
-  for (int i = 0; i < count; i++) {
-    PX_SCOPED(px_tensor) grad = grads[i];
-    PX_SCOPED(px_tensor) before = NULL;
-    if (!grad || PyErr_Occurred()) continue;
-    if (px_tensor_get_grad(&before, inputs[i]) != PX_OK) {
-      ext_raise();
-      continue;
-    }
-    PX_SCOPED(px_tensor)
-    sum = before ? ext_op_tensor(EXT_OP("add"), PX_CALL_NEW, 2,
-                                 (ext_named[]){{"self", PX_T(before)}, {"other", PX_T(grad)}})
-                 : px_retain(grad);
-    if (sum && px_tensor_set_grad(inputs[i], sum) != PX_OK) ext_raise();
-  }
-  if (PyErr_Occurred()) return NULL;
-  Py_RETURN_NONE;
-}
-
 static PyObject *backward_inputs(int count, px_tensor *const *outputs, px_tensor *const *gradients,
                                  bool retain, bool create, PyObject *inputs) {
-  EXT_TENSORS items = {0}, grads = {0};
+  EXT_TENSORS items = {0};
   if (ext_to_tensors(&items, inputs, "backward") < 0) return NULL;
-  int n = (int)items.count;
-  if (ext_room_for_tensors(&grads, n) < 0) return NULL;
-  if (n == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `backward()` cannot be empty.");
-  EXT_WAIT(px_grad(grads.items, count, outputs, gradients, n, items.items, retain, create, true));
-  return accumulate(n, items.items, grads.items);
+  EXT_WAIT(
+      px_backward_inputs(count, outputs, gradients, (int)items.count, items.items, retain, create));
+  Py_RETURN_NONE;
 }
 
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,

@@ -107,7 +107,7 @@ class LRScheduler:
 
     def _initial_step(self):
         """Sets the rates of the first epoch."""
-        self._step_count, self._is_initial = 0, True
+        self._step_count, self._is_initial, self._get_lr_called_within_step = 0, True, False  # the last for state dicts
         try:
             self.step()
         finally:
@@ -393,6 +393,29 @@ class _Options:
         return [self._number(name) for name in self._options]
 
 
+def _for_all(schedule, value):
+    return list(value) if isinstance(value, (list, tuple)) else [value] * len(schedule.base_lrs)
+
+
+def _one_cycle_state(s):
+    ends = [s.pct_start * s.total_steps - 1] + [2 * s.pct_start * s.total_steps - 2] * bool(s.three_phase) + [s.total_steps - 1]
+    rates = ["initial_lr", "max_lr"] + ["initial_lr"] * bool(s.three_phase) + ["min_lr"]
+    momenta = ["max_momentum", "base_momentum", "max_momentum"] + ["max_momentum"] * bool(s.three_phase)
+    phases = [{"end_step": end, "start_lr": rates[i], "end_lr": rates[i + 1], "start_momentum": momenta[i], "end_momentum": momenta[i + 1]}
+              for i, end in enumerate(ends)]
+    return {"_schedule_phases": phases, "_anneal_func_type": s.anneal_strategy, "use_beta1": s.cycle_momentum and "betas" in s.optimizer.defaults}
+
+
+def _cyclic_state(s):
+    up, down = (float(n) for n in (s.step_size_up, s.step_size_up if s.step_size_down is None else s.step_size_down))
+    return {"max_lrs": _for_all(s, s.max_lr), "total_size": up + down, "step_ratio": up / (up + down), "base_momentums": _for_all(s, s.base_momentum),
+            "max_momentums": _for_all(s, s.max_momentum), "use_beta1": s.cycle_momentum and "betas" in s.optimizer.defaults}
+
+
+# What PyTorch's schedules of a kind keep under other names. A state has both, so that each library reads the other's.
+_OTHER_NAMES = {"OneCycleLR": _one_cycle_state, "CyclicLR": _cyclic_state, "SWALR": lambda s: {"_anneal_strategy": s.anneal_strategy}}
+
+
 class KindLR(_Options, LRScheduler):
     """The base class of built-in schedulers. The core computes the rates."""
 
@@ -446,12 +469,12 @@ class KindLR(_Options, LRScheduler):
         return rates
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all attributes except the optimiser. Callable objects are saved as their attributes."""
-        state = super().state_dict()
+        """Returns all attributes except the optimiser, some also under PyTorch's names. Callable objects are saved as their attributes."""
+        state, other = super().state_dict(), _OTHER_NAMES.get(self._kind)
         if "scale_fn" in state:
             scale = state.pop("scale_fn")
             state["_scale_fn_custom"] = None if scale is None else _attributes_of(scale)
-        return state
+        return {**state, **(other(self) if other else {})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads the result of state_dict(). Functions are kept."""

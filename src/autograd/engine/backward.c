@@ -279,13 +279,18 @@ static px_status begin(const px__task *task, px__roots *roots, int64_t count,
   return status;
 }
 
-px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
-                      bool retain_graph, bool create_graph) {
-  PX_GIVEN_N(outputs, count);
+static px_status check_no_vmap(void) {
   PX_CHECK(!px_vmap_depth(), PX_RUNTIME,
            "backward() called inside a functorch transform. This is not supported, please use "
            "functorch.grad or functorch.vjp instead or call backward() outside of functorch "
            "transforms.");
+  return PX_OK;
+}
+
+px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
+                      bool retain_graph, bool create_graph) {
+  PX_GIVEN_N(outputs, count);
+  PX_TRY(check_no_vmap());
   px__task task;
   px__roots roots = {0};
   PX_TRY(px__task_init(&task));
@@ -296,6 +301,57 @@ px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const
   if (status == PX_OK) status = run_task(&task, &roots);
   px__task_end(&task);
   roots_end(&roots);
+  return status;
+}
+
+// ---- px_backward_inputs
+
+// Adds entries for the inputs, whose nodes run and store the gradients: those of leaves add them,
+// others by retain_grad.
+static px_status add_targets(px__task *task, int64_t count, px_tensor *const *inputs,
+                             px__edge *edges) {
+  for (int64_t i = 0; i < count; i++) {
+    uint32_t entry;
+    PX_CHECK(px_tensor_requires_grad(inputs[i]), PX_RUNTIME,
+             "One of the differentiated Tensors does not require grad");
+    if (!px_tensor_is_leaf(inputs[i])) PX_TRY(px_tensor_retain_grad(inputs[i]));
+    PX_TRY(px__edge_of(&edges[i], inputs[i]));
+    PX_TRY(px__task_add(task, edges[i].node, &entry));
+    task->entries[entry].needed = task->entries[entry].target = true;
+  }
+  return PX_OK;
+}
+
+static void edges_end(px__edge *edges, int64_t count) {
+  for (int64_t i = 0; i < count; i++) px_release(edges[i].node);
+  px_free(edges);
+}
+
+px_status px_backward_inputs(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
+                             int64_t input_count, px_tensor *const *inputs, bool retain_graph,
+                             bool create_graph) {
+  PX_GIVEN_N(outputs, count);
+  PX_GIVEN_N(inputs, input_count);
+  PX_CHECK(input_count, PX_RUNTIME, "`inputs` argument to `backward()` cannot be empty.");
+  PX_TRY(check_no_vmap());
+  for (int64_t i = 0; i < input_count; i++)
+    PX_CHECK(inputs[i], PX_TYPE, "element %lld of inputs is missing", (long long)i);
+  px__task task;
+  px__roots roots = {0};
+  px__edge *edges = NULL;
+  PX_TRY(px_alloc((void **)&edges, (size_t)input_count * sizeof *edges));
+  px_status status = px__task_init(&task);
+  if (status != PX_OK) return px_free(edges), status;
+  task.keep = retain_graph;
+  task.create = create_graph;
+  task.limited = true;
+  task.depth = px__run_depth();
+  status = begin(&task, &roots, count, outputs, gradients);
+  if (status == PX_OK) status = add_targets(&task, input_count, inputs, edges);
+  if (status == PX_OK) status = run_task(&task, &roots);
+  px__task_end(&task);
+  roots_end(&roots);
+  edges_end(edges, input_count);
   return status;
 }
 
@@ -347,7 +403,6 @@ px_status px__grad_by(bool forward, px_tensor **results, int64_t count, px_tenso
   if (status == PX_OK) status = move_results(&task, results, allow_unused);
   px__task_end(&task);
   roots_end(&roots);
-  for (int64_t i = 0; i < input_count; i++) px_release(edges[i].node);
-  px_free(edges);
+  edges_end(edges, input_count);
   return status;
 }

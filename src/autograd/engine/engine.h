@@ -39,6 +39,7 @@ typedef struct px__task_entry {
   int32_t next_edge;  // state of the traversal
   int32_t capture;    // index of this entry's first capture, or -1
   bool needed;        // a requested input is reachable
+  bool target;        // of px_backward_inputs: the node runs, also if no input is reachable
 } px__task_entry;
 
 typedef struct px__capture {

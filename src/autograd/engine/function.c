@@ -285,7 +285,11 @@ px_status px__check_version(const px_tensor *t, uint64_t version, const char *no
   for (int d = 0; d < px_tensor_ndim(t) && used < sizeof sizes; d++)
     used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%lld", d ? ", " : "",
                              (long long)px_tensor_sizes(t)[d]);
-  if (node_name) (void)snprintf(maker, sizeof maker, ", which is output %d of %s,", nr, node_name);
+  if (node_name) {
+    const char *end = strstr(node_name, "Backward");  // the op's part of the name
+    int length = (int)(end && end > node_name ? end - node_name : (ptrdiff_t)strlen(node_name));
+    snprintf(maker, sizeof maker, ", which is output %d of %.*s,", nr, length, node_name);
+  }
   PX_FAIL(PX_RUNTIME,
           "one of the variables needed for gradient computation has been modified by an inplace "
           "operation: [%s %s]]%s is at version %llu; expected version %llu instead. Hint: %s",

@@ -380,6 +380,7 @@ static px_status run_one(px_hook *hook, px_tensor **grad) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(hook->on_grad(&other, *grad, hook->context));
   if (!other) return PX_OK;
+  PX_CHECK(*grad, PX_RUNTIME, "can't replace a None gradient with a non-None value");
   PX_TRY(check_hooked(*grad, other));
   px_release(*grad);
   *grad = PX_MOVE(other);
@@ -448,7 +449,7 @@ static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grad
     USED *hook = use_next(hooks, &run);
     if (!hook) break;
     px_tensor **grad = &grads[leaf ? 0 : hook->nr];
-    if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
+    if (!hook->box) PX_TRY(run_one(hook, grad));
   }
   for (;;) {  // retained gradients are stored after all other hooks ran
     USED *hook = use_next(hooks, &retained);
@@ -462,7 +463,11 @@ static bool may_have_hooks(const px__gradient_hooks *hooks) {
   return __atomic_load_n(&hooks->count, __ATOMIC_RELAXED) != 0;
 }
 
+// A node without any gradient runs no hooks; otherwise those of a result without one get NULL.
 px_status px__hooks_run(px_node *node, px_tensor **grads) {
+  bool any = false;
+  for (int i = 0; i < node->result_count; i++) any |= grads[i] != NULL;
+  if (!any) return PX_OK;
   px_tensor *leaf = px_node_variable(node);
   px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
   if (state) return may_have_hooks(&state->hooks) ? run_list(&state->hooks, true, grads) : PX_OK;

@@ -183,7 +183,7 @@ static px_status run_frame(px__task *task, px__task_entry *entry, px__frame *f) 
   PX_TRY(px__hooks_run(f->node, f->grads));
   if (entry->capture >= 0) PX_TRY(capture(task, entry, f->grads));
   if (task->limited && !entry->needed) return PX_OK;
-  if (!find_required(task, f)) return PX_OK;
+  if (!find_required(task, f) && !entry->target) return PX_OK;
   px_status status = all_missing(f) ? PX_OK : apply(task, f);
   if (status != PX_OK && px_anomaly_enabled()) warn_of(f->node);
   PX_TRY(status);

@@ -332,11 +332,13 @@ static px_status call_tiled(px_tensor **out, tiles *t, arguments *args, const co
 
 // ---- selection of the implementation
 
-// False if PyTorch draws the dropout of such operands on GPUs with the stream of dropout().
+// False if PyTorch draws the dropout of such operands with the stream of dropout(): always on the
+// CPU, and for some operands on GPUs.
 static bool draws_as_tiles(const arguments *args) {
   const px_tensor *q = args->query, *v = args->value;
   size_t width = (size_t)q->sizes[q->ndim - 1], value_width = (size_t)v->sizes[v->ndim - 1];
-  if (!(args->dropout_p > 0) || px__tensor_device(q).type != PX_CUDA) return true;
+  if (!(args->dropout_p > 0)) return true;
+  if (px__tensor_device(q).type != PX_CUDA) return false;
   return q->dtype != PX_FLOAT64 && (width | value_width) * px__item(q) % 16 == 0;
 }
 // Reason why the kernels do not support the arguments; NULL if they do.
@@ -351,7 +353,8 @@ static const char *unsupported(common *c, arguments *args) {
   if (mask && !mask_fits(c, args)) return "attn_mask does not broadcast to the size of the scores.";
   if (mask && px_grad_enabled() && px__needs_grad(mask)) return "attn_mask requires grad.";
   if (!draws_as_tiles(args))
-    return "with dropout, the last dimensions must be multiples of 16 bytes, and not float64.";
+    return "with dropout, operands must be on a GPU, with last dimensions that are multiples of 16 "
+           "bytes, and not float64.";
   return NULL;
 }
 // Like `unfit`, but also asks a real GPU's library with the operands of the kernel.

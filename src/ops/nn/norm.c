@@ -59,11 +59,14 @@ static px_status scale_empty(px_call *call, const px__batch_norm_args *args) {
   }
   return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
 }
-// Updates running statistics without recording. `now` is the unbiased variance.
+// Updates running statistics without recording, and without a new version: a graph that read them
+// is not stale, as in PyTorch.
 static px_status update_running(px_tensor *running, const px_tensor *current, double momentum) {
+  PX_SCOPED(px_tensor) unversioned = NULL;
   if (!running) return PX_OK;
+  if (!px__is_batched(running)) PX_TRY(px_tensor_alias(&unversioned, running));
   if (px__hooks) px__hooks->suspend(true);
-  px_status status = px_running_average_(running, current, momentum);
+  px_status status = px_running_average_(unversioned ? unversioned : running, current, momentum);
   if (px__hooks) px__hooks->suspend(false);
   return status;
 }

@@ -185,7 +185,7 @@ static px_status run_library(px_call *call, const net *n, progress *p, bool *don
                             .mode = n->mode,
                             .has_biases = n->has_biases,
                             .bidirectional = n->bidirectional,
-                            .tf32 = px_setting_get(PX_SETTING_CUDNN_TF32)};
+                            .tf32 = px_setting_get(PX_SETTING_CUDNN_RNN_TF32)};
   *done = px__recurrent_supported(&w);
   if (!*done) return PX_OK;
   PX_TRY(px_recurrent_whole(&output, &call->results[1], &c_n, &saved, w.rows, w.h, w.c, w.params,

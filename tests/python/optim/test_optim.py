@@ -984,7 +984,7 @@ class Schedulers(unittest.TestCase):
             schedule.step()
         other = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
         state = schedule.state_dict()
-        self.assertEqual(state, {"step_size": 2, "gamma": 0.5, "base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_is_initial": False,
+        self.assertEqual(state, {"step_size": 2, "gamma": 0.5, "base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_is_initial": False, "_get_lr_called_within_step": False,
                                  "_last_lr": [0.05]})
         other.load_state_dict(state)
         self.assertEqual(other.last_epoch, 3)

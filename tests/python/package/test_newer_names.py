@@ -185,6 +185,128 @@ class Calls(unittest.TestCase):
             self.assertEqual(grad[1].tolist(), want[1])
         self.assertTrue(torch.cdist(rows, origin, p=0.)[0].isnan().item())
 
+    def hook_log(self, make):
+        log = []
+        x = torch.ones(4, dtype=torch.float64, requires_grad=True)
+        for part in make(x):
+            part.register_hook(lambda g: log.append(None if g is None else g.tolist()))
+        return x, log
+
+    def test_hooks_of_results_without_a_gradient_get_none(self):
+        kept = []
+        for make, want in ((lambda x: kept.extend((x * 1).unbind()) or kept, [2.0, None, None, None]), (lambda x: kept.extend((x * 1).split(2)) or kept, [[2, 2], None])):
+            kept.clear()
+            x, log = self.hook_log(make)
+            (kept[0] * 2).sum().backward()
+            self.assertEqual(log, want)
+        x = torch.ones(2, requires_grad=True)
+        a, b = (x * 1).unbind()
+        b.register_hook(lambda g: torch.ones(()))
+        self.assertRaisesRegex(RuntimeError, "can't replace a None gradient with a non-None value", a.backward)
+
+    def test_backward_to_inputs_runs_their_nodes_and_hooks(self):
+        x = torch.ones(2, requires_grad=True)
+        b, log = x * 2, []
+        b.register_hook(lambda g: log.append("b"))
+        b.grad_fn.register_hook(lambda gi, go: log.append("node"))
+        b.grad_fn.register_prehook(lambda go: log.append("before"))
+        x.register_hook(lambda g: log.append("x"))
+        c = b * 3
+        c.register_hook(lambda g: log.append("c"))
+        c.sum().backward(inputs=[b], retain_graph=True)
+        self.assertEqual((log, b.grad.tolist(), x.grad), (["c", "b", "before", "node"], [3, 3], None))
+        c.sum().backward(inputs=[b, x])
+        self.assertEqual((b.grad.tolist(), x.grad.tolist()), ([6, 6], [6, 6]))
+        seen = []
+        y = torch.ones(2, requires_grad=True)
+        y.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
+        (y * 2).sum().backward(inputs=[y])
+        self.assertEqual(seen, [[2, 2]])
+        self.assertRaisesRegex(RuntimeError, "cannot be empty", (x * 2).sum().backward, inputs=[])
+        self.assertRaisesRegex(RuntimeError, "does not require grad", (x * 2).sum().backward, inputs=[torch.ones(2)])
+
+    def test_running_statistics_count_no_versions(self):
+        norm = torch.nn.BatchNorm1d(2)
+        x = torch.randn(4, 2, requires_grad=True)
+        norm.eval()
+        loss, before = norm(x).sum(), norm.running_mean._version
+        norm.train()
+        norm(x.detach())
+        loss.backward()
+        self.assertEqual((norm.running_mean._version, norm.num_batches_tracked.item()), (before, 1))
+
+    def test_attention_draws_dropout_as_dropout_does_on_the_cpu(self):
+        x = torch.randn(2, 2, 5, 4)
+        torch.manual_seed(4)
+        out = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+        after = torch.randint(0, 2**40, (1,)).item()
+        torch.manual_seed(4)
+        weights = F.dropout((x @ x.mT / 2).softmax(-1), 0.5)
+        torch.testing.assert_close(out, weights @ x)
+        self.assertEqual(torch.randint(0, 2**40, (1,)).item(), after)
+
+    def test_states_of_schedules_have_pytorchs_names(self):
+        kinds = torch.optim.lr_scheduler
+        for make, names in ((lambda o: kinds.StepLR(o, 2), "step_size gamma"), (lambda o: kinds.OneCycleLR(o, 0.5, total_steps=9), "_schedule_phases _anneal_func_type use_beta1"),
+                            (lambda o: kinds.CyclicLR(o, 0.01, 0.1), "max_lrs total_size step_ratio base_momentums max_momentums use_beta1 _scale_fn_custom"),
+                            (lambda o: torch.optim.swa_utils.SWALR(o, 0.05), "_anneal_strategy")):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.9)
+            state = make(optimizer).state_dict()
+            common = "base_lrs last_epoch _step_count _is_initial _get_lr_called_within_step _last_lr"
+            self.assertEqual({*common.split(), *names.split()} - set(state), set())
+            if "use_beta1" in names:
+                self.assertEqual(state["use_beta1"], False)
+        self.assertEqual([phase["end_step"] for phase in kinds.OneCycleLR(optimizer, 0.5, total_steps=10, three_phase=True, pct_start=0.3).state_dict()["_schedule_phases"]],
+                         [2, 4, 9])
+
+    def test_texts(self):
+        a, d = torch.ones(2, 2), torch.ones(2, 2).double()
+        for text, call in (("expected m1 and m2 to have the same dtype, but got: float != double", lambda: a @ d), ("self and mat2 must have the same dtype", lambda: torch.addmm(a, a, d)),
+                           ("addmv input tensors must have the same dtype, but got Double, Float, and Double", lambda: a @ d[0]),
+                           ("got input1: float, input2: double, weight: float", lambda: F.bilinear(a, d, torch.ones(1, 2, 2)))):
+            self.assertRaisesRegex(RuntimeError, text, call)
+        y = torch.ones(2, requires_grad=True).exp()
+        y.add_(1)
+        self.assertRaisesRegex(RuntimeError, "which is output 0 of Exp, is at version 1", y.sum().backward)
+
+
+class Precisions(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(self.reset)
+
+    def reset(self):
+        b = torch.backends
+        torch.set_float32_matmul_precision("highest")
+        b.cudnn.allow_tf32 = True
+        b.fp32_precision = b.cudnn.fp32_precision = "none"
+
+    def test_parts_inherit(self):
+        b = torch.backends
+        b.cudnn.conv.fp32_precision = b.cudnn.rnn.fp32_precision = b.cuda.matmul.fp32_precision = "none"
+        b.fp32_precision = "tf32"
+        self.assertEqual([p.fp32_precision for p in (b, b.cuda.matmul, b.cudnn, b.cudnn.conv, b.cudnn.rnn)], ["tf32"] * 5)
+        b.cudnn.fp32_precision = "ieee"
+        self.assertEqual([p.fp32_precision for p in (b, b.cuda.matmul, b.cudnn, b.cudnn.conv, b.cudnn.rnn)], ["tf32"] + ["ieee"] * 4)
+        b.cudnn.rnn.fp32_precision = "tf32"
+        self.assertEqual((b.cudnn.conv.fp32_precision, b.cudnn.rnn.fp32_precision), ("ieee", "tf32"))
+
+    def test_older_settings_refuse_a_mix(self):
+        b = torch.backends
+        b.cuda.matmul.fp32_precision = "tf32"
+        self.assertRaisesRegex(RuntimeError, "mix of the legacy and new APIs to set the TF32 status", lambda: b.cuda.matmul.allow_tf32)
+        self.assertRaisesRegex(RuntimeError, "mix of the legacy and new APIs to set the matmul precision", torch.get_float32_matmul_precision)
+        b.cuda.matmul.allow_tf32 = True
+        self.assertEqual((b.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision()), (True, "high"))
+        torch.set_float32_matmul_precision("medium")
+        self.assertEqual((b.cuda.matmul.fp32_precision, b.cuda.matmul.allow_tf32), ("tf32", True))
+        b.cudnn.conv.fp32_precision = "ieee"
+        self.assertRaisesRegex(RuntimeError, "cuDNN conv and cuDNN RNN have different TF32 flags", lambda: b.cudnn.allow_tf32)
+        b.cudnn.allow_tf32 = False
+        self.assertEqual((b.cudnn.allow_tf32, b.cudnn.rnn.fp32_precision), (False, "none"))
+        for value, text in ("x", "Unknown precision: x"), ("bf16", "backend 'cuda' does not support precision 'bf16'"):
+            with self.assertRaisesRegex(RuntimeError, text):
+                b.cuda.matmul.fp32_precision = value
+
 
 if __name__ == "__main__":
     unittest.main()
