@@ -202,10 +202,10 @@ void px__sim_host_release(void *memory) {
 static int add_registered(uintptr_t at, size_t bytes) {
   px__sim_ranges *pinned = &px__sim.pinned, *registered = &px__sim.registered;
   if (!bytes || at + bytes <= at || px__sim_owner(at) >= 0) return PX__SIM_INVALID;
-  int i = px__sim_range_after(pinned, at);
-  if (i < pinned->count && pinned->rows[i].at < at + bytes) return PX__SIM_REGISTERED;
-  if (!px__sim_range_insert(registered, px__sim_range_after(registered, at), at, bytes))
-    return PX__SIM_NO_MEMORY;
+  int i = px__sim_range_after(pinned, at), k = px__sim_range_after(registered, at);
+  if (k < registered->count && registered->rows[k].at < at + bytes) return PX__SIM_REGISTERED;
+  if (i < pinned->count && pinned->rows[i].at < at + bytes) return PX__SIM_INVALID;
+  if (!px__sim_range_insert(registered, k, at, bytes)) return PX__SIM_NO_MEMORY;
   if (px__sim_range_insert(pinned, i, at, bytes)) return 0;
   px__sim_range_remove(registered, at);
   return PX__SIM_NO_MEMORY;

@@ -512,8 +512,8 @@ typedef struct px_backend {
   // Returns the device holding memory of any library, or -1 if it is unknown. NULL: unknown.
   int (*memory_device)(const void *memory);
   // Page-lock host memory where it is, for all devices. host_unregister waits for work using it.
-  // PX_ACCELERATOR with the driver's code 712 if some of it is page-locked already, 713 if no range
-  // starts at `memory`. NULL: not supported.
+  // PX_ACCELERATOR with the driver's code 712 if some of it is registered already, 713 if no range
+  // starts at `memory`; PX_VALUE for memory of host_alloc. NULL: not supported.
   px_status (*host_register)(void *memory, size_t bytes);
   px_status (*host_unregister)(void *memory);
   /* entries above: ABI 1 */

@@ -138,8 +138,8 @@ PX_API bool px_device_peer_enabled(int from, int to);
 
 // Global settings of numerics: XX(name, module, attribute, default), with the names of
 // torch.backends. MATMUL_TF32, the precision of float32 matrix products, is 0 "highest", 1 "high"
-// or 2 "medium"; the others are 0 or 1. CUDNN_TF32 is that of convolutions, CUDNN_RNN_TF32 that of
-// recurrent layers. DETERMINISTIC makes scatter-add kernels on GPUs add in a
+// or 2 "medium"; the others are 0 or 1. Setting CUDNN_TF32, for convolutions, also sets
+// CUDNN_RNN_TF32, for recurrent layers. DETERMINISTIC makes scatter-add kernels on GPUs add in a
 // fixed order. With FILL_UNINITIALIZED it also fills new memory with NaN or the largest integer.
 // DETERMINISTIC_WARN (warn instead of fail) is stored without effect, since every kernel has a
 // deterministic variant.

@@ -86,8 +86,9 @@ PX_CALL px_memory_device_free(void *at, int device);
 // Page-locks host memory where it is, such as memory shared with other processes: copies between it
 // and devices may be asynchronous, and tensors in it are pinned. It must not be freed before
 // px_memory_host_unregister of the same address, which waits for work using it. PX_ACCELERATOR with
-// the code 712 if some of it is page-locked already, 713 if the address is not registered; PX_VALUE
-// for NULL, 0 bytes and device memory; PX_UNIMPLEMENTED without support by the backend.
+// the code 712 if some of it is registered already, 713 if the address is not registered; PX_VALUE
+// for NULL, 0 bytes, device memory and pinned memory; PX_UNIMPLEMENTED without support by the
+// backend.
 //
 //   PX_TRY(px_memory_host_register(at, bytes));
 //   PX_TRY(px_tensor_wrap(&t, at, bytes, 1, sizes, NULL, PX_FLOAT32, px_cpu(), NULL, NULL));

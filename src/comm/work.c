@@ -33,19 +33,34 @@ static const struct {
 };
 // ---- checks
 
-static px_status check_one(const px_tensor *tensor, const px_tensor *first) {
+static bool shares_elements(const px_tensor *tensor) {
+  bool any = false;
+  for (int d = 0; d < px_tensor_ndim(tensor); d++)
+    any |= px_tensor_sizes(tensor)[d] > 1 && px_tensor_strides(tensor)[d] == 0;
+  return any;
+}
+
+// Queued work takes contiguous tensors, as NCCL does. Others may have any strides, and outputs no
+// elements that share memory.
+static px_status check_one(const px_tensor *tensor, const px_tensor *first, bool queued, bool out) {
   PX_CHECK(tensor, PX_TYPE, "expected a tensor as operand of a collective, got NULL");
-  PX_CHECK(px_tensor_is_contiguous(tensor), PX_VALUE, "Tensors must be contiguous");
+  bool contiguous = px_tensor_is_contiguous(tensor);
+  PX_CHECK(contiguous || !queued, PX_VALUE, "Tensors must be contiguous");
+  PX_CHECK(!out || contiguous || !shares_elements(tensor), PX_RUNTIME,
+           "unsupported operation: more than one element of the written-to tensor refers to a "
+           "single memory location. Please clone() the tensor before performing the operation.");
   PX_CHECK(px_tensor_dtype(tensor) == px_tensor_dtype(first), PX_VALUE,
-           "Tensors must have identical type");
+           "Invalid usage of tensors with different dtypesFound torch.%s and  torch.%s",
+           px_dtype_name(px_tensor_dtype(first)), px_dtype_name(px_tensor_dtype(tensor)));
   PX_CHECK(px_device_equal(px_tensor_device(tensor), px_tensor_device(first)), PX_VALUE,
            "expected all tensors of a collective on the same device");
   // Check the size, not the address: reading the address would mark the memory as shared outside
   // and prevent its reuse.
   size_t end = (size_t)(px_tensor_offset(tensor) + px_tensor_numel(tensor)) *
                px_dtype_size(px_tensor_dtype(tensor));
-  PX_CHECK(!px_tensor_numel(tensor) || px_storage_bytes(px_tensor_storage(tensor)) >= end,
-           PX_RUNTIME, "a tensor of a collective exceeds its storage: the storage was resized");
+  PX_CHECK(
+      !contiguous || !px_tensor_numel(tensor) || px_storage_bytes(px_tensor_storage(tensor)) >= end,
+      PX_RUNTIME, "a tensor of a collective exceeds its storage: the storage was resized");
   return PX_OK;
 }
 
@@ -62,14 +77,14 @@ static px_status check_side(const char *what, const px_comm *comm, px_collective
   bool several = kind && shapes[op].in_place && count > 1;
   PX_CHECK(
       count == 1 || several || (kind == MANY && count == comm->size) || (kind == 0 && count == 0),
-      PX_VALUE, "%s: got %d %s tensors for a group of %d ranks", px__collective_names[op], count,
+      PX_RUNTIME, "%s: got %d %s tensors for a group of %d ranks", px__collective_names[op], count,
       what, comm->size);
-  PX_CHECK(numel(tensors, count) == expected, PX_VALUE,
+  PX_CHECK(numel(tensors, count) == expected, PX_RUNTIME,
            "%s: expected %lld elements in the %s tensors for a group of %d ranks, got %lld",
            px__collective_names[op], (long long)expected, what, comm->size,
            (long long)numel(tensors, count));
   for (int i = 1; i < count && !several; i++)
-    PX_CHECK(px_tensor_numel(tensors[i]) == share, PX_VALUE,
+    PX_CHECK(px_tensor_numel(tensors[i]) == share, PX_RUNTIME,
              "%s: expected %s tensors of equal size", px__collective_names[op], what);
   return PX_OK;
 }
@@ -82,11 +97,11 @@ static px_status check_counts(const px_comm *comm, const int64_t *counts, px_ten
              (long long)counts[r]);
     sum += counts[r];
   }
-  PX_CHECK(count == comm->size || count == 1, PX_VALUE,
+  PX_CHECK(count == comm->size || count == 1, PX_RUNTIME,
            "all_to_all: expected 1 or %d tensors, got %d", comm->size, count);
-  PX_CHECK(!counts || sum == numel(tensors, count), PX_VALUE,
+  PX_CHECK(!counts || sum == numel(tensors, count), PX_RUNTIME,
            "Split sizes doesn't match total dim 0 size");
-  PX_CHECK(counts || count > 1 || numel(tensors, 1) % comm->size == 0, PX_VALUE,
+  PX_CHECK(counts || count > 1 || numel(tensors, 1) % comm->size == 0, PX_RUNTIME,
            "Tensor's dim 0 does not divide equally across group size");
   return PX_OK;
 }
@@ -138,7 +153,7 @@ static px_status keep_tensors(px_work *self, const px_collective *c) {
   PX_TRY(px_alloc((void **)&self->tensors, (size_t)(n + 1) * sizeof *self->tensors));
   for (int i = 0; i < n; i++) {
     px_tensor *tensor = i < c->input_count ? c->inputs[i] : c->outputs[i - c->input_count];
-    PX_TRY(check_one(tensor, i ? self->tensors[0] : tensor));
+    PX_TRY(check_one(tensor, i ? self->tensors[0] : tensor, self->queued, i >= c->input_count));
     self->tensors[i] = px_retain(tensor);
     *(i < c->input_count ? &self->input_count : &self->output_count) += 1;
   }
@@ -154,22 +169,25 @@ static bool scales(const px_work *self) {
   return shapes[self->call.op].reduces && self->called.reduce == PX_REDUCE_PREMUL_SUM;
 }
 
-// True if the memory of a tensor differs from its values.
-static bool has_unresolved(px_tensor *const *tensors, int count) {
+// True if the values of a tensor are not its memory in order: conjugate and negative views, and
+// strided tensors.
+static bool any_differs(px_tensor *const *tensors, int count) {
   bool any = false;
-  for (int i = 0; i < count; i++) any |= px_tensor_unresolved(tensors[i]) != NULL;
+  for (int i = 0; i < count; i++)
+    any |= px_tensor_unresolved(tensors[i]) || !px_tensor_is_contiguous(tensors[i]);
   return any;
 }
 
 // Returns contiguous memory for the tensors of one side: device memory if the engine queues, host
-// memory otherwise. It is the only tensor itself, or a new buffer: for several tensors, conjugate
-// and negative views, tensors staged in host memory, or elements scaled before the reduction.
+// memory otherwise. It is the only tensor itself, or a new buffer: for several tensors, those whose
+// values are not their memory in order, tensors staged in host memory, or elements scaled before
+// the reduction.
 static px_status contiguous_operand(px_tensor **out, bool *copies, const px_work *self,
                                     px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
   bool stays = self->device.type == PX_CPU || self->queued || posted(self);
-  *copies = count > 1 || !stays || scales(self) || has_unresolved(tensors, count);
+  *copies = count > 1 || !stays || scales(self) || any_differs(tensors, count);
   if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
   if (!stays) return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
   return px_tensor_empty(out, 1, &total, self->called.dtype, self->device);
@@ -180,7 +198,7 @@ static px_status lay_out(px_work *self, const px_collective *c) {
   int64_t one = 1;
   if (self->queued && c->op == PX_BARRIER)
     return px_tensor_empty(&self->out, 1, &one, PX_UINT8, self->device);
-  bool copies = scales(self) || has_unresolved(outputs, self->output_count);
+  bool copies = scales(self) || any_differs(outputs, self->output_count);
   if (self->queued && shapes[c->op].in_place && !copies) return PX_OK;  // one call a tensor
   PX_TRY(contiguous_operand(&self->out, &self->scatters_out, self, outputs, self->output_count));
   if (shapes[c->op].in_place) {
@@ -219,8 +237,14 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
   self->call.reduce = px__reduce_find(c->reduce, self->called.dtype, &per);
   // An engine with queues reduces itself, and refuses what it cannot.
   bool own = self->queued && !px_dtype_is_complex(self->called.dtype);
-  PX_CHECK(self->call.reduce || own, PX_VALUE, "Cannot use ReduceOp.%s with %s",
-           px__reduction_names[c->reduce], px_dtype_name(self->called.dtype));
+  PX_CHECK(self->call.reduce || own || !px_dtype_is_complex(self->called.dtype), PX_VALUE,
+           "%s does not support RedOpType.%s on complex tensors", px__collective_names[c->op],
+           px__reduction_names[c->reduce]);
+  bool bits =
+      c->reduce == PX_REDUCE_BAND || c->reduce == PX_REDUCE_BOR || c->reduce == PX_REDUCE_BXOR;
+  PX_CHECK(self->call.reduce || own, PX_RUNTIME, "Cannot use ReduceOp.%s with %s",
+           px__reduction_names[c->reduce],
+           bits ? "non-integral dtype" : px_dtype_name(self->called.dtype));
   self->call.item /= (size_t)per;
   self->call.count *= per;
   self->called.reduce = c->reduce;

@@ -304,7 +304,6 @@ static int compare_all(px_dtype dtype, double tolerance) {
   px_device devices[2];
   int failed = 0;
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
-  px_setting_set(PX_SETTING_CUDNN_RNN_TF32, false);
   for (int d = 0; d < each_device(devices); d++)
     for (int i = 0; i < SAMPLE_ROWS; i++) {
       sample low, high;

@@ -445,16 +445,17 @@ PX_TEST(each_dtype_reduces_in_a_simulated_cluster) { run_ranks(2, IN_CLUSTER, ea
 static void bad_arguments(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 3, NULL), *y = tensor_of(device, 2, NULL);
   px_collective gather = {PX_ALL_GATHER, ONE(input, x), ONE(output, y)};
-  FAILS(px_comm_run(NULL, comm, &gather), PX_VALUE, "expected 6 elements");
+  FAILS(px_comm_run(NULL, comm, &gather), PX_RUNTIME, "expected 6 elements");
   px_collective far = {PX_BROADCAST, ONE(output, x), .peer = 2};
   FAILS(px_comm_run(NULL, comm, &far), PX_VALUE, "rank 2 is not in a group of 2");
   px_collective own = {PX_SEND, ONE(input, x), .peer = px_comm_rank(comm)};
   FAILS(px_comm_run(NULL, comm, &own), PX_VALUE, "Invalid destination rank");
   CHECK_EQ(px_live_objects("work"), 0);
   px_collective bits = {PX_ALL_REDUCE, PX_REDUCE_BAND, ONE(output, x)};
-  FAILS(px_comm_run(NULL, comm, &bits), PX_VALUE, "Cannot use ReduceOp.BAND with float32");
+  FAILS(px_comm_run(NULL, comm, &bits), PX_RUNTIME,
+        "Cannot use ReduceOp.BAND with non-integral dtype");
   px_collective odd = {PX_ALL_TO_ALL, ONE(input, x), ONE(output, x)};
-  FAILS(px_comm_run(NULL, comm, &odd), PX_VALUE, "does not divide equally across group size");
+  FAILS(px_comm_run(NULL, comm, &odd), PX_RUNTIME, "does not divide equally across group size");
   // A refused call has no number and sends nothing, so the ranks still agree.
   run(comm, (px_collective){.op = PX_BARRIER});
   px_release(x);

@@ -197,7 +197,8 @@ PX_TEST(nccl_sums_float8_and_averages_integers) {
   }
   PX_SCOPED(px_tensor) z = tensor_of(PX_COMPLEX64, 6);
   px_collective largest = {PX_ALL_REDUCE, PX_REDUCE_MAX, ONE(output, z)};
-  FAILS(px_comm_run(NULL, comm, &largest), PX_VALUE, "Cannot use ReduceOp.MAX with complex64");
+  FAILS(px_comm_run(NULL, comm, &largest), PX_VALUE,
+        "does not support RedOpType.MAX on complex tensors");
   px_release(comm);
   clean();
 }

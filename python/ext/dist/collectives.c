@@ -245,6 +245,14 @@ EXT_FUNCTION(dist, broadcast,
   return begin("broadcast", group, &c, &in, &out, async_op);
 }
 
+// A sparse tensor is a record of Python (phlox/sparse.py).
+static PyObject *reduce_sparse(PyObject *tensor, PyObject *op, PyObject *group, bool async_op) {
+  EXT_OWNED *module = PyImport_ImportModule("phlox.distributed._sparse");
+  return module ? PyObject_CallMethod(module, "all_reduce", "OOOO", tensor, op ? op : Py_None,
+                                      group ? group : Py_None, async_op ? Py_True : Py_False)
+                : NULL;
+}
+
 EXT_FUNCTION(
     dist, all_reduce,
     "(tensor: Tensor, op: Any | None = None, group: Any | None = None, async_op: bool = "
@@ -256,6 +264,8 @@ EXT_FUNCTION(
   EXT_TENSORS in = {0};
   EXT_TENSORS out = {0};
   px_collective c = {.op = PX_ALL_REDUCE};
+  if (tensor && !ext_is_tensor(tensor) && PyObject_HasAttrString(tensor, "_coords"))
+    return reduce_sparse(tensor, op, group, async_op);
   if (read_tensor(&out, "tensor", tensor) < 0 || read_reduction(&c, op) < 0) return NULL;
   return begin("all_reduce", group, &c, &in, &out, async_op);
 }

@@ -28,4 +28,5 @@ void px_setting_set(px_setting setting, int value) {
   if ((unsigned)setting >= PX_SETTING_COUNT) return;
   pthread_once(&once, read_environment);
   __atomic_store_n(&values[setting], value, __ATOMIC_RELAXED);
+  if (setting == PX_SETTING_CUDNN_TF32) px_setting_set(PX_SETTING_CUDNN_RNN_TF32, value);
 }

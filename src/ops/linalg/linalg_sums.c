@@ -39,12 +39,18 @@ static px_status scaled_by_addmm(px_tensor **out, const px__addmv_args *args) {
   PX_TRY(px_addmm(&sum, column, args->mat, vector, args->beta, args->alpha));
   return px_select(out, sum, 1, 0);
 }
+// Devices have no integer products. Sums of up to 1024 products of int8 are exact in float32.
 PX_RUN(int_mm) {
+  enum { EXACT = 1024 };
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
-  PX_TRY(px__tensor_to(&a, args->self, PX_INT32, PX_DEVICE_NONE));
-  PX_TRY(px__tensor_to(&b, args->mat2, PX_INT32, PX_DEVICE_NONE));
-  return px_mm(&call->results[0], a, b);
+  PX_SCOPED(px_tensor) product = NULL;
+  bool on_device = px__tensor_device(args->self).type == PX_CUDA;
+  px_dtype dtype = !on_device ? PX_INT32 : args->self->sizes[1] <= EXACT ? PX_FLOAT32 : PX_FLOAT64;
+  PX_TRY(px__tensor_to(&a, args->self, dtype, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&b, args->mat2, dtype, PX_DEVICE_NONE));
+  PX_TRY(px_mm(&product, a, b));
+  return px__tensor_to(&call->results[0], product, PX_INT32, PX_DEVICE_NONE);
 }
 PX_RUN(addmv) {
   PX_SCOPED(px_tensor) product = NULL;

@@ -372,7 +372,7 @@ class Profiles(unittest.TestCase):
         self.assertFalse(part.is_pinned())
         self.assertEqual(runtime.cudaHostUnregister(part.data_ptr()), 713)
         self.assertEqual(runtime.cudaHostRegister(0, 8, 0), 1)
-        with self.assertRaisesRegex(torch.cuda.CudaError, r"part or all of .* \(712\)"):
+        with self.assertRaisesRegex(torch.cuda.CudaError, r"invalid argument \(1\)"):
             pinned = t.pin_memory()
             torch.cuda.check_error(runtime.cudaHostRegister(pinned.data_ptr(), 8, 0))
         with self.assertRaisesRegex(NotImplementedError, "flags 4"):

@@ -230,6 +230,25 @@ def streams(r, n, device):
     assert x.sum().item() == 3 * (1 << 16)
 
 
+def strided_and_sparse_tensors(r, n, device):
+    for strided in (lambda: torch.arange(6.).reshape(2, 3).t(), lambda: torch.arange(12.).reshape(2, 6)[:, ::2], lambda: torch.arange(24.).reshape(2, 3, 4).permute(2, 0, 1)):
+        total, sent, work = strided(), strided() + r, None
+        dist.all_reduce(total)
+        assert torch.equal(total, strided() * n), total
+        dist.broadcast(sent, 1)
+        assert torch.equal(sent, strided() + 1), sent
+        parts = [torch.zeros_like(total) for _ in range(n)]
+        work = dist.all_gather(parts, strided() + r, async_op=True)
+        work.wait()
+        assert all(torch.equal(part, strided() + i) for i, part in enumerate(parts)), parts
+    sparse = torch.sparse_coo_tensor([[r, 0]], [1.0 + r, 2.0], (n + 1,))
+    dist.all_reduce(sparse)
+    assert sparse.to_dense().tolist() == [1.0 + 2 * n] + [1.0 + i for i in range(1, n)] + [0.0] and sparse.is_coalesced(), sparse
+    empty = torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0), (3,))
+    dist.all_reduce(empty)
+    assert empty._nnz() == 0
+
+
 def invalid_calls(r, n, device):
     def assert_raises(error, text, call, *args, **options):
         try:
@@ -239,16 +258,19 @@ def invalid_calls(r, n, device):
         else:
             raise AssertionError(text)
 
+    sparse = torch.sparse_coo_tensor([[r]], [1.0], (3,))
+    assert_raises(RuntimeError, "only works with ReduceOp.SUM", dist.all_reduce, sparse, dist.ReduceOp.MAX)
+    assert_raises(NotImplementedError, "async_op=True", dist.all_reduce, sparse, None, None, True)
     x = torch.ones(2, 3)
     assert_raises(ValueError, "twice", dist.init_process_group, "gloo", store=dist.HashStore(), rank=0, world_size=1)
-    assert_raises(ValueError, "Tensors must be contiguous", dist.all_reduce, x.t())
+    assert_raises(RuntimeError, "more than one element of the written-to tensor", dist.all_reduce, torch.ones(1).expand(3))
     assert_raises(TypeError, "Expected parameter `tensor` of type torch.Tensor", dist.all_reduce, [x])
-    assert_raises(ValueError, "group of 2", dist.all_gather, [x], x)
-    assert_raises(ValueError, "Tensors must have identical type", dist.all_gather, [x, x.double()], x)
+    assert_raises(RuntimeError, "group of 2", dist.all_gather, [x], x)
+    assert_raises(ValueError, "Invalid usage of tensors with different dtypesFound torch.float32 and  torch.float64", dist.all_gather, [x, x.double()], x)
     assert_raises(ValueError, "Global rank 7 is not part of group", dist.broadcast, x, 7)
     assert_raises(ValueError, "Invalid destination rank", dist.send, x, r)
     assert_raises(ValueError, "PREMUL_SUM needs a factor", dist.all_reduce, x, dist.ReduceOp.PREMUL_SUM)
-    assert_raises(ValueError, "Cannot use ReduceOp.PREMUL_SUM with int64", dist.all_reduce, torch.ones(2, dtype=torch.int64), dist._make_nccl_premul_sum(2))
+    assert_raises(RuntimeError, "Cannot use ReduceOp.PREMUL_SUM with int64", dist.all_reduce, torch.ones(2, dtype=torch.int64), dist._make_nccl_premul_sum(2))
     assert_raises(ValueError, "Can't specify both group_rank and global_rank", dist.broadcast, x, 0, group_src=1)
     assert_raises(ValueError, "must be divisible by 'group_size=", dist.new_subgroups, 3) if n == 4 else assert_raises(ValueError, "must not exceed", dist.new_subgroups, 3)
     assert_raises(ValueError, "has appeared in both subgroup", dist.new_subgroups_by_enumeration, [[0], [0, 1]])
@@ -461,6 +483,9 @@ class Ranks(unittest.TestCase):
     def test_collectives_are_ordered_by_streams(self):
         if torch.cuda.device_count() >= 2 and dist.is_nccl_available():
             ranks(streams, backend="nccl")
+
+    def test_strided_and_sparse_tensors(self):
+        ranks(strided_and_sparse_tensors)
 
     def test_invalid_calls_do_not_break_group(self):
         ranks(invalid_calls)

@@ -69,6 +69,8 @@ class Names(unittest.TestCase):
         for device in ["cpu"] + ["cuda"] * has_device():
             out = torch._int_mm(a.to(device), b.to(device))
             self.assertEqual((out.dtype, out.tolist()), (torch.int32, [[-127 * 128 * 3] * 4] * 5))
+            long = torch._int_mm(torch.full((1, 3000), 127, dtype=int8, device=device), torch.full((3000, 1), 127, dtype=int8, device=device))
+            self.assertEqual(long.item(), 127 * 127 * 3000)
         self.assertRaisesRegex(RuntimeError, r"_int_mm: mat1 and mat2 shapes cannot be multiplied \(5x3 and 5x3\)", torch._int_mm, a, a)
         self.assertRaisesRegex(RuntimeError, "mat2 dtype to be of type int8 but got float", torch._int_mm, a, b.float())
         self.assertRaisesRegex(RuntimeError, "result dtype", torch._int_mm, a, b, out=torch.empty(5, 4, dtype=torch.int64))

@@ -153,7 +153,6 @@ PX_TEST(a_plan_is_made_once_per_problem) {
   OK(convolve(PX_FLOAT16, 2));
   OK(convolve(PX_FLOAT32, 3));
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
-  px_setting_set(PX_SETTING_CUDNN_RNN_TF32, false);
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.plans, 4);
 }
@@ -169,7 +168,6 @@ PX_TEST(engines_with_disallowed_rounding_are_skipped) {
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.ran, 0);
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
-  px_setting_set(PX_SETTING_CUDNN_RNN_TF32, false);
   OK(convolve(PX_FLOAT32, 2));
   CHECK_EQ(library.ran, 1);
   library.notes[0] = ROUNDS_INPUTS, library.notes[1] = SHORT_SUMS;

@@ -22,7 +22,7 @@ PX_TEST(refused_ranges) {
   FAILS(px_memory_host_register(memory, SIZE_MAX), PX_VALUE, "invalid argument");
   px_allocation *device = block_on(px_cuda(0), 4096), *pinned = pinned_block(4096);
   FAILS(px_memory_host_register(device->data, 8), PX_VALUE, "invalid argument");
-  FAILS(px_memory_host_register(pinned->data, 8), PX_ACCELERATOR, "already mapped");
+  FAILS(px_memory_host_register(pinned->data, 8), PX_VALUE, "invalid argument");
   px__allocation_free(device), px__allocation_free(pinned);
   OK(px_memory_host_register(memory[1], 4096));
   FAILS(px_memory_host_register(memory[0], 4097), PX_ACCELERATOR, "already mapped");
