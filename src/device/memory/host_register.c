@@ -69,8 +69,16 @@ px_status px_memory_host_register(void *at, size_t bytes) {
   return status;
 }
 
+// The backend waits as well, but does not tell the race checker.
+static px_status wait_for_devices(void) {
+  for (int i = 0; i < PX__DEVICES; i++)
+    if (px__device_found(i)) PX_TRY(px_device_synchronize(i));
+  return PX_OK;
+}
+
 px_status px_memory_host_unregister(void *at) {
   PX_TRY(begin());
+  PX_TRY(wait_for_devices());
   drop((uintptr_t)at);  // later copies take the memory for pageable
   return px__rt.backend->host_unregister(at);
 }
