@@ -385,7 +385,7 @@ EXT_FUNCTION(torch, _bytes_tensor, "(data: bytes) -> Tensor",
   if (!data || !PyBytes_Check(data)) EXT_FAIL(PyExc_TypeError, "data must be bytes");
   int64_t size = PyBytes_GET_SIZE(data);
   EXT_TRY(px_tensor_empty(&tensor, 1, &size, PX_UINT8, (px_device){PX_CPU, -1}));
-  memcpy(px_tensor_data(tensor), PyBytes_AS_STRING(data), (size_t)size);
+  if (size) memcpy(px_tensor_data(tensor), PyBytes_AS_STRING(data), (size_t)size);
   return ext_wrap(tensor);
 }
 EXT_FUNCTION(torch, _tensor_bytes, "(tensor: Tensor, size: int) -> bytes",

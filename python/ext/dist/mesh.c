@@ -168,7 +168,7 @@ static int read_ranks(mesh_args *p, PyObject *mesh) {
   if (!flat || read_shape(p, px_tensor_ndim(plain), px_tensor_sizes(plain)) < 0) return -1;
   if (!(p->ranks = PyMem_Malloc(((size_t)count + 1) * sizeof *p->ranks)))
     return PyErr_NoMemory(), -1;
-  memcpy(p->ranks, px_tensor_data(ext_tensor(flat)), (size_t)count * sizeof *p->ranks);
+  if (count) memcpy(p->ranks, px_tensor_data(ext_tensor(flat)), (size_t)count * sizeof *p->ranks);
   return 0;
 }
 

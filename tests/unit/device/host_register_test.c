@@ -43,8 +43,10 @@ PX_TEST(memory_freed_during_a_copy_is_not_reused) {
   CHECK(to->pending);
   px__allocation_free(to);
   px_allocation *next = block_on(px_cpu(), 4096);
+#ifndef __SANITIZE_ADDRESS__  // every allocation is fresh
   CHECK(next->data == at);
-  CHECK_EQ(*(int64_t *)next->data, 7);  // the copy was done before
+  CHECK_EQ(*(int64_t *)at, 7);  // the copy was done before
+#endif
   OK(px_memory_host_unregister(at));
   px__allocation_free(next), px__allocation_free(from);
 }
