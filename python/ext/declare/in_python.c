@@ -88,6 +88,8 @@ static const struct {
     {"func", "phlox.func._reverse", "grad grad_and_value vjp"},
     {"func", "phlox.func._vmap", "vmap"},
     {"library", "phlox._schemas", "custom_op infer_schema"},
+    {"masked", "maskedtensor",
+     "MaskedTensor as_masked_tensor is_masked_tensor maskedtensor masked_tensor"},
     {"nn.functional", "phlox.nn._losses", "triplet_margin_with_distance_loss"},
     {"nn.init", "phlox.nn._older",
      "constant dirac eye kaiming_normal kaiming_uniform normal orthogonal sparse uniform "
