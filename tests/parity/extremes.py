@@ -13,6 +13,7 @@ import recorded
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+COMPLEX = {"complex64": "float32", "complex128": "float64"}  # and the dtype of their parts
 FEW = ("float32", "float64", "int64")  # dtypes of functions of three tensors
 
 # Functions by the number of tensors, as expressions of a, b and c; S is torch.special.
@@ -59,8 +60,18 @@ BOUNDS = (0, 1, -1, 5, 0.5, -0.5, 2.5, -0.9, 0.9, 5.5)
 STEPS = (1, -1, 2, 0.5, -0.5, 1.5, 0.7, 2.9, -1.5)
 
 
+def pairs(torch, dtype, most):
+    """Complex numbers with special values as parts."""
+    f = torch.finfo(getattr(torch, dtype))
+    parts = torch.tensor([0.0, -0.0, 1.5, float("inf"), float("nan")] + [-1.0, -float("inf"), f.max, f.tiny] * (most == 100), dtype=torch.float64)
+    parts, n = parts.to(getattr(torch, dtype)), len(parts)
+    return torch.complex(parts.reshape(n, 1).expand(n, n).reshape(-1), parts.expand(n, n).reshape(-1))
+
+
 def values(torch, dtype, most=100):
     """The special values of a dtype."""
+    if dtype in COMPLEX:
+        return pairs(torch, COMPLEX[dtype], most)
     kind = getattr(torch, dtype)
     if dtype == "bool":
         return torch.tensor([False, True])
@@ -79,7 +90,7 @@ def divides(name):
 
 def grid(torch, dtype, count, name=""):
     """Tensors whose elements are all combinations of special values. Integer divisions leave out 0 and the smallest integer."""
-    one = values(torch, dtype, 10 if count == 3 else 100)
+    one = values(torch, dtype, 10 if count == 3 or count == 2 and dtype in COMPLEX else 100)
     if divides(name) and "int" in dtype:
         one = one[(one != 0) & (one != torch.iinfo(one.dtype).min)]
     n = one.numel()
@@ -101,12 +112,17 @@ def flat(result):
 
 def keep(tensor):
     data = tensor.new_zeros(tensor.shape) if getattr(tensor, "_is_zerotensor", bool)() else tensor.detach().contiguous()
-    return [str(data.dtype).split(".")[-1], base64.b64encode(form.raw_bytes(data, data.numel())).decode()]
+    parts = data.resolve_conj().view(-1, 1).view(data.real.dtype) if data.is_complex() else data
+    return [str(data.dtype).split(".")[-1], base64.b64encode(form.raw_bytes(parts, parts.numel())).decode()]
+
+
+def total(result):
+    return result.real.sum() + result.imag.sum() if result.is_complex() else result.sum()
 
 
 def outcome(torch, text, tensors):
     """The results, first derivatives and second derivatives: three lists, or an error's class in place of one."""
-    leaves = [t.clone().requires_grad_() if t.is_floating_point() else t.clone() for t in tensors]
+    leaves = [t.clone().requires_grad_(t.is_floating_point() or t.is_complex()) for t in tensors]
     try:
         results = flat(evaluate(torch, text, leaves))
     except Exception as error:
@@ -118,7 +134,7 @@ def outcome(torch, text, tensors):
         if not made:
             break
         try:
-            results = torch.autograd.grad([r.sum() for r in made], wanted, create_graph=True, allow_unused=True)
+            results = torch.autograd.grad([total(r) for r in made], wanted, create_graph=True, allow_unused=True)
         except Exception as error:
             found.append(type(error).__name__)
             break
@@ -136,13 +152,13 @@ def cases(torch):
     """Yields keys and functions that compute their outcomes."""
     for names, count in ((ONE, 1), (TWO, 2), (THREE, 3)):
         for name in names:
-            for dtype in FLOATS + INTEGERS if count < 3 else FEW:
+            for dtype in FLOATS + INTEGERS + (*COMPLEX,) if count < 3 else FEW:
                 yield f"{name}|{dtype}", lambda name=name, dtype=dtype, count=count: outcome(torch, expression(name, count), grid(torch, dtype, count, name))
     for name in LOSSES:
         for dtype in FLOATS:
             yield f"{name}|{dtype}", lambda name=name, dtype=dtype: outcome(torch, expression(name, 2), grid(torch, dtype, 2))
     for name in ROWS:
-        for dtype in FLOATS + INTEGERS:
+        for dtype in FLOATS + INTEGERS + (*COMPLEX,):
             for k in range(2):
                 yield f"{name}|{dtype}|{k + 1}", lambda name=name, dtype=dtype, k=k: outcome(torch, expression(name, 1), rows(torch, dtype)[k])
     for dtype in ("int64", "int32", "uint8", "float32", "float64"):

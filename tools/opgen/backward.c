@@ -100,6 +100,19 @@ static const char *descriptor(const char *name) {
   return og_format("&px__op_%s", name);
 }
 
+// True if every tensor of a call in a gradient is a parameter or a number: all may be numbers.
+static bool may_have_numbers_only(const context *x, const og_op *op, const char *const *given) {
+  const char *parameter = og_format("%s[", x->args);
+  if (x->body || !og_is(op, "pointwise") || !og_is(x->op, "pointwise") || x->op->param_count < 2 ||
+      og_is(x->op, "no_numbers"))
+    return false;
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR && given[i] && strncmp(given[i], "px__f_scalar(", 13) &&
+        strncmp(given[i], parameter, strlen(parameter)))
+      return false;
+  return true;
+}
+
 static value write_call(context *x, const og_node *call) {
   const og_op *op = og_find(call->text);
   const char *given[OG_MAX_PARAMS] = {NULL};
@@ -121,8 +134,8 @@ static value write_call(context *x, const og_node *call) {
   fprintf(x->to, "%sconst px_value a%d[] = {", x->indent, step);
   for (int i = 0; i < op->param_count; i++)
     fprintf(x->to, "%s%s", i ? ", " : "", given[i] ? given[i] : "{0}");
-  fprintf(x->to, "};\n%sPX_TRY(px__f_call(&t%d, %s, a%d));\n", x->indent, step,
-          descriptor(op->name), step);
+  fprintf(x->to, "};\n%sPX_TRY(px__f_call%s(&t%d, %s, a%d));\n", x->indent,
+          may_have_numbers_only(x, op, given) ? "_wide" : "", step, descriptor(op->name), step);
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 

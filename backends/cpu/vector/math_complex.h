@@ -62,17 +62,23 @@ typedef double _Complex k_complex_c128;
   } \
   static inline T k_log1p_##S(T x) { \
     R a = creal##M(x), b = cimag##M(x), u = 1 + a; \
-    R length = fabs##M(a) < (R)0.5 && fabs##M(b) < (R)0.5 ? log1p##M(a * (2 + a) + b * b) / 2 \
-                                                          : log##M(hypot##M(u, b)); \
+    R length = fabs##M(a) < (R)0.5 && fabs##M(b) < (R)0.5 \
+                   ? log1p##M(a * (2 + a) + b * b) / 2 \
+                   : creal##M(clog##M(k_of_parts_##S(u, b))); \
     return k_of_parts_##S(length, atan2##M(b, u)); \
   } \
   static inline T k_easy_pow_##S(double known, T a, T b) { return a * a; } \
   static inline T k_pow_##S(T a, T b) { \
-    return b == 2        ? a * a \
-           : b == 1      ? a \
-           : b == 3      ? a * a * a \
-           : b == (R)0.5 ? csqrt##M(a) \
-                         : cpow##M(a, b); \
+    return b == 2         ? a * a \
+           : b == 1       ? a \
+           : b == 0       ? (T)1 \
+           : a == 1       ? (T)1 \
+           : b == 3       ? a * a * a \
+           : b == (R)0.5  ? csqrt##M(a) \
+           : b == -1      ? 1 / a \
+           : b == -2      ? 1 / (a * a) \
+           : b == (R)-0.5 ? 1 / csqrt##M(a) \
+                          : cpow##M(a, b); \
   }
 K_COMPLEX(c64, float, k_complex_c64, f)
 K_COMPLEX(c128, double, k_complex_c128, )

@@ -174,8 +174,12 @@ struct k_complex_in : k_in<S, I, N> {
   K_CALLED k_complex_##S k_pow_##S(k_complex_##S a, k_complex_##S b) { \
     if (b == (R)2) return a * a; \
     if (b == (R)1) return a; \
+    if (b == (R)0 || a == (R)1) return (R)1; \
     if (b == (R)3) return a * a * a; \
     if (b == (R)0.5) return k_sqrt_##S(a); \
+    if (b == (R)-1) return (R)1 / a; \
+    if (b == (R)-2) return (R)1 / (a * a); \
+    if (b == (R)-0.5) return k_rsqrt_##S(a); \
     thrust::complex<R> y = \
         thrust::pow(thrust::complex<R>(a.re, a.im), thrust::complex<R>(b.re, b.im)); \
     return {y.real(), y.imag()}; \

@@ -6,6 +6,7 @@
 #include "autograd/rules/formula.h"
 
 #include <float.h>
+#include <string.h>
 
 #include "grad_functions.h"
 #include "hidden/reduce.h"
@@ -17,6 +18,17 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
+
+px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args) {
+  px_value wide[PX_MAX_OPERANDS];
+  PX_SCOPED(px_tensor) number = NULL;
+  for (int i = 0; i < op->param_count; i++)
+    if (args[i].kind == PX_ARG_TENSOR) return px__f_call(out, op, args);
+  PX_TRY(px_full(&number, NULL, 0, px_value_scalar(*args), PX_FLOAT64, px_cpu(), false, false));
+  memcpy(wide, args, (size_t)op->param_count * sizeof *wide);
+  *wide = PX_T(number);
+  return px__f_call(out, op, wide);
+}
 
 // Reduced dimensions as a bit mask; all if none are given. A 0-dimensional tensor has none, and
 // accepts dimensions -1 and 0.

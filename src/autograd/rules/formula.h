@@ -17,6 +17,11 @@ __attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tenso
   return PX_OK;
 }
 
+// The same for a pointwise op in a gradient, which computes in float64 if all its tensors are
+// numbers: their dtype is not that of the gradient.
+px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args)
+    __attribute__((warn_unused_result));
+
 static inline bool px__f_is_number(px_value v) {
   return v.kind == PX_ARG_SCALAR || v.kind == PX_ARG_INT || v.kind == PX_ARG_FLOAT ||
          v.kind == PX_ARG_BOOL;

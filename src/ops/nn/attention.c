@@ -143,9 +143,13 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
   sizes[3] = vs[3];
   return PX_OK;
 }
-// Strides of the output: those of query if its sizes match; NULL: row-major.
+// Strides of the output, as PyTorch's kernels give: for float32 on devices the rows of all heads
+// follow one another; else those of query if its sizes match; NULL: row-major.
 static const int64_t *output_strides(int64_t buffer[4], const px_tensor *query,
                                      const int64_t *sizes) {
+  int64_t width = sizes[3], row = sizes[1] * width;
+  if (px_tensor_is_cuda(query) && query->dtype == PX_FLOAT32)
+    return memcpy(buffer, (int64_t[]){sizes[2] * row, width, row, 1}, 4 * sizeof *buffer);
   return px__has_sizes(query, 4, sizes) ? px__preserved_strides(buffer, query) : NULL;
 }
 PX_RUN(tiled_attention) {

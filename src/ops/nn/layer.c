@@ -172,7 +172,8 @@ PX_RUN(rms_norm) {
   const px_tensor *x = args->input;
   px_dtype dtype = (px_dtype)x->dtype;
   bool is_16_bit = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
-  double epsilon = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  bool is_double = dtype == PX_FLOAT64 || dtype == PX_COMPLEX128;
+  double epsilon = is_double ? 0x1p-52 : 0x1p-23;
   double eps = args->eps.kind == PX_ARG_NONE ? epsilon : px_value_float(args->eps);
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) made = NULL;

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.autograd.functional, gradcheck and gradgradcheck, compared with PyTorch if a recent one is installed."""
+import itertools
+import math
 import unittest
 
 import phlox
@@ -9,6 +11,9 @@ try:
     torch = torch if hasattr(torch.optim, "Muon") else None
 except ImportError:
     torch = None
+
+
+DEVICES = ["cpu"] + ["cuda"] * (phlox.cuda.device_count() > 0)
 
 
 def cases(t):
@@ -73,6 +78,16 @@ class Functional(unittest.TestCase):
         with phlox.no_grad():  # it records all the same
             self.assertEqual(F.jacobian(lambda a: a * a, x).tolist(), [[2, 0], [0, 4]])
             self.assertFalse(phlox.is_grad_enabled())
+
+    def test_numbers_in_gradients_have_double_precision(self):
+        for device, dtype in itertools.product(DEVICES, (phlox.float64, phlox.complex128)):
+            x = phlox.tensor([0.5], dtype=dtype, device=device, requires_grad=True)
+            first, = phlox.autograd.grad((2**x).real.sum(), x, create_graph=True)
+            second, = phlox.autograd.grad(first.real.sum(), x)
+            self.assertAlmostEqual(second.real.item(), math.sqrt(2) * math.log(2) ** 2, 15)
+        power = x**True
+        first, = phlox.autograd.grad(power.real.sum(), x, create_graph=True)
+        self.assertEqual(phlox.autograd.grad(first.real.sum(), x)[0].tolist(), [0])
 
     def test_unsupported_options_and_errors(self):
         F, x = phlox.autograd.functional, phlox.ones(2)

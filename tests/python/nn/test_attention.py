@@ -59,6 +59,12 @@ class Results(unittest.TestCase):
             size = max(1, b.double().abs().max().item()) if b.numel() else 1
             self.assertTrue(torch.allclose(a.double().cpu(), b.double().cpu(), rtol=0, atol=TOLERANCE[dtype] * size), what)
 
+    @unittest.skipUnless(torch.cuda.device_count(), "requires a device")
+    def test_strides_of_results_on_devices(self):
+        for dtype, strides in ((torch.float32, (384, 8, 24, 1)), (torch.float16, (384, 128, 8, 1))):
+            q = torch.ones(2, 3, 16, 8, device="cuda", dtype=dtype)
+            self.assertEqual(torch.nn.functional.scaled_dot_product_attention(q, q, q).stride(), strides)
+
     def test_tiled_matches_composed(self):
         for device, dtype, shape in itertools.product(DEVICES, TOLERANCE, SHAPES):
             qkv = inputs(shape, dtype, device)

@@ -35,18 +35,30 @@ def near(a, b, order, dtype):
     return abs(a - b) <= 4**order * replay.TOLERANCE[dtype] * max(abs(a), abs(b), 1 if order else NORMAL[dtype])
 
 
+def same_parts(a, b, order, dtype):
+    """Whether two complex numbers are equal. The signs of zeros count for nothing, nor which part of an infinite number is infinite."""
+    kinds = ["infinite" if any(map(math.isinf, z)) else "NaN" if any(x != x for x in z) else "" for z in (a, b)]
+    size = max(map(abs, a))
+    return kinds[0] == kinds[1] and (kinds[0] or all(x == y or abs(x - y) <= 4**order * replay.TOLERANCE[dtype] * max(size, 1 if order else NORMAL[dtype])
+                                                     for x, y in zip(a, b)))
+
+
+def unequal(dtype, mine, other, order):
+    """The number of different elements of two tensors, or 1 if their numbers of elements differ."""
+    part = extremes.COMPLEX.get(dtype, dtype)
+    a, b = (replay.numbers(dtype, base64.b64decode(x)) for x in (mine, other))
+    if len(a) != len(b):
+        return 1
+    if dtype in extremes.COMPLEX:
+        return sum(not same_parts(x, y, order, part) for x, y in zip(zip(a[::2], a[1::2]), zip(b[::2], b[1::2])))
+    return sum(not (near(x, y, order, dtype) if dtype in NORMAL else x == y) for x, y in zip(a, b))
+
+
 def differences(have, want, order):
     """The number of different elements of two outcomes; None if they are equal."""
     if isinstance(have, str) or isinstance(want, str) or len(have) != len(want):
         return int(have != want)
-    count = 0
-    for (dtype, mine), (other_dtype, other) in zip(have, want):
-        a, b = (replay.numbers(d, base64.b64decode(x)) for d, x in ((dtype, mine), (other_dtype, other)))
-        if dtype != other_dtype or len(a) != len(b):
-            count += 1
-        else:
-            count += sum(not (near(x, y, order, dtype) if dtype in NORMAL else x == y) for x, y in zip(a, b))
-    return count
+    return sum(unequal(dtype, mine, other, order) if dtype == other_dtype else 1 for (dtype, mine), (other_dtype, other) in zip(have, want))
 
 
 def reasons():
@@ -69,10 +81,11 @@ def compare():
         have, want = run(), table.pop(key)
         name = key.split("|")[0]
         name = name.split("(")[0] if name.startswith(("arange", "linspace")) else name
+        name += " of complex numbers" if "|complex" in key else ""
         for order in range(max(len(have), len(want))):
             # A derivative that is zero everywhere may end the graph.
             a, b = (x[order] if order < len(x) else [] for x in (have, want))
-            total += sum(len(replay.numbers(d, base64.b64decode(x))) for d, x in b) if isinstance(b, list) else 1
+            total += sum(len(replay.numbers(d, base64.b64decode(x))) // (1 + (d in extremes.COMPLEX)) for d, x in b) if isinstance(b, list) else 1
             found[name, order] += differences(a, b, order)
     assert not table, f"not compared: {list(table)[:5]}"
     return total, found

@@ -54,6 +54,31 @@ def near(a, b, share=1e-14, least=1e-300):
 
 
 class Values(unittest.TestCase):
+    def test_complex_numbers_at_special_values(self):
+        for device, dtype in itertools.product(DEVICES, (phlox.complex64, phlox.complex128)):
+            def of(*values):
+                return phlox.tensor(values, dtype=dtype, device=device, requires_grad=True)
+
+            largest = phlox.finfo(dtype).max
+            self.assertEqual((of(0, complex(INF, 1), complex(NAN, 0)) ** 0).tolist(), [1, 1, 1])
+            self.assertEqual((1 ** of(complex(INF, 1), complex(NAN, 0))).tolist(), [1, 1])
+            self.assertEqual((of(2.5j) ** -1).tolist(), [-0.4j] if dtype == phlox.complex128 else [complex(0, -0.4000000059604645)])
+            self.assertEqual((of(2j) ** -2).tolist(), [-0.25])
+            zero = of(0, 0)
+            (zero**1).real.sum().backward()
+            self.assertEqual(zero.grad.tolist(), [1, 1])
+            same = of(2 + 1j, 2 + 1j)
+            same.std().backward()
+            self.assertEqual(same.grad.tolist(), [0, 0])
+            self.assertAlmostEqual(of(complex(largest, largest)).log1p()[0].real.item() / (math.log(largest) + math.log(2) / 2), 1, 6)
+            self.assertEqual(of(1, INF).logsumexp(0).item(), INF)
+            self.assertTrue(phlox.isfinite(phlox.autograd.grad(phlox.logaddexp(of(0), big := of(500)).real.sum(), big)[0]).all())
+            tiny = phlox.nn.functional.rms_norm(of(0, 1.5j), (2,))[1].real.item()
+            self.assertAlmostEqual(tiny, 2**0.5, 14 if dtype == phlox.complex128 else 6)
+            for call in ("argmax", "max", "sort", "topk", "msort", "isposinf", "aminmax", "maximum"):
+                with self.assertRaisesRegex(TypeError, "complex"):
+                    getattr(phlox, call)(zero, *{"topk": (1,), "max": (0,), "maximum": (zero,)}.get(call, ()))
+
     def test_known_values(self):
         for (path, rows), device in itertools.product(KNOWN.items(), DEVICES):
             found = lookup(phlox, path)(phlox.tensor([*rows, NAN], dtype=phlox.float64, device=device)).tolist()
