@@ -10,7 +10,7 @@ O        ?= build$(SAN:%=-%)$(TARGET:%=-%)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-VERSION  := 0.12.0
+VERSION  := $(shell sed -n 's/^#define PX_VERSION "\(.*\)"/\1/p' include/phlox/version.h)
 
 # Programs that run during the build are compiled for the host.
 HOSTCC   ?= $(if $(TARGET),cc,$(CC))
@@ -27,7 +27,7 @@ say       = $(if $(filter 1,$(V)),,@)mkdir -p $(@D); $(if $(filter 1,$(V))$(find
 # $(call accepted,FLAGS): FLAGS if the compiler accepts them, else nothing.
 accepted  = $(shell $(CC) -Werror $(1) -E -x c /dev/null >/dev/null 2>&1 && echo '$(1)')
 
-WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
+WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter -Wno-psabi
 FRAMES   := $(if $(SAN),,-Wframe-larger-than=4096)# bytes: a thread of the program may have a stack of 64 KiB
 WARN     += $(FRAMES) $(if $(CLANG),-Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
 OPT      ?= $(if $(SAN),-O1 -g1,-O2 -g)
@@ -105,8 +105,6 @@ $(O)/%.o: %.c | $(GENHEAD)
 	$(call say,CC)$(COMPILE) $(INCLUDES) -MMD -MP -c -o $@ $<
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) -MMD -MP -c -o $@ $<
-$(O)/src/base/memory.o: CPPFLAGS += -DPX__VERSION='"$(VERSION)"'
-$(O)/src/base/memory.o: Makefile
 
 # ---- CPU kernels: compiled once for each variant (base: any processor; v3: x86-64 with AVX2) and chosen at run time.
 # Each variant is one object; all its names but the kernel table are local.
@@ -184,19 +182,20 @@ $(O)/libphlox_cuda.so: $(CUDAOBJ) backends/cuda/exports.map
 # ---- Python
 PYABI := $(if $(TARGET),$(PYINC),$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"], sysconfig.get_config_var("SOABI"))' 2>/dev/null))
 PYINC := $(firstword $(PYABI))
+PYEXT := $(O)/_C$(if $(word 2,$(PYABI)),.$(word 2,$(PYABI))).so
 PYHAS := $(wildcard $(PYINC)/Python.h)
 # Rewritten if the interpreter changes: another Python needs another extension.
 PYSTAMP  := $(O)/python/ext/abi
 $(if $(PYABI),$(shell mkdir -p $(dir $(PYSTAMP)) && { echo '$(PYABI)' | cmp -s - $(PYSTAMP) || echo '$(PYABI)' >$(PYSTAMP); }))
-python: $(if $(PYHAS),$(if $(SAN)$(TARGET),$(O)/_C.so,$(O)/python/stamp))
+python: $(if $(PYHAS),$(if $(SAN)$(TARGET),$(PYEXT),$(O)/python/stamp))
 # NDEBUG turns off the argument checks of CPython's inline functions, as in CPython's own modules.
 $(O)/python/ext/%.o: python/ext/%.c $(PYSTAMP) | $(GENHEAD)
 	$(call say,CC)$(COMPILE) $(if $(SAN),$(if $(findstring undefined,$(SAN)),-fno-sanitize=bounds-strict -fsanitize=bounds),-DNDEBUG) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) -Wno-cast-function-type -MMD -MP -c -o $@ $<
-$(O)/_C.so: $(call built,$(wildcard python/ext/*/*.c)) $(O)/libphlox.so
+$(PYEXT): $(call built,$(wildcard python/ext/*/*.c)) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module loads the libraries from its own folder.
-$(O)/python/stamp: $(GEN) $(O)/_C.so $(O)/libphlox.so $(BACKENDS) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
-	$(call say,COPY)cp $(O)/_C.so $(BACKENDS) python/phlox/
+$(O)/python/stamp: $(GEN) $(PYEXT) $(O)/libphlox.so $(BACKENDS) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
+	$(call say,COPY)cp $(PYEXT) $(BACKENDS) python/phlox/ && rm -f python/phlox/_C.so
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@cp $(addprefix $(O)/gen/,_kinds.py _formulas.py _schedules.py) python/phlox/optim/
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi

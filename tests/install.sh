@@ -78,7 +78,7 @@ zipfile.ZipFile(os.path.join(place, wheel.build_wheel(place))).extractall(place 
 END
 said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "${PYTHON:-python3}" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
 echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || { echo "the wheel said: $said"; exit 1; }
-# torchrun: the command pip installs for the wheel's entry point.
+# phlox-run: the command pip installs for the wheel's entry point.
 cat >"$place/command.py" <<'END'
 import sys
 from importlib.metadata import entry_points
@@ -87,14 +87,14 @@ sys.argv = [command.name, *sys.argv[1:]]
 sys.exit(command.load()())
 END
 said=$(cd "$place" && PYTHONPATH=site "${PYTHON:-python3}" command.py --nproc-per-node=2 --no-python sh -c 'echo rank $RANK of $WORLD_SIZE')
-echo "$said" | grep -q "rank 1 of 2" || { echo "torchrun said: $said"; exit 1; }
+echo "$said" | grep -q "rank 1 of 2" || { echo "phlox-run said: $said"; exit 1; }
 # In a built tree, another Python builds its own extension.
 cd "$tree"
 stamp=${O:-build}/python/ext/abi
 cp -p "$stamp" "$place/abi"
 printf '#!/bin/sh\necho "%s cpython-of-another-kind"\n' "$(cut -d' ' -f1 "$stamp")" >"$place/python"
 chmod +x "$place/python"
-planned=$(make -n PYTHON="$place/python" "${O:-build}/_C.so")
+planned=$(make -n PYTHON="$place/python" "${O:-build}/_C.cpython-of-another-kind.so")
 cp -p "$place/abi" "$stamp"
 case $planned in
   *python/ext/bind/tensor.c*) ;;

@@ -10,7 +10,7 @@ part() { row "$1" "$2" && total=$((total + $1)); }
 
 library=$(bytes "$1/stripped/libphlox.so.0")
 part "$library" 'libphlox.so.0: the library, with the CPU kernels and the tables'
-part "$(bytes "$1/stripped/_C.so")" '_C.so: the Python extension'
+part "$(bytes "$1"/stripped/_C.*.so)" '_C.so: the Python extension'
 engines=0
 for engine in sim gloo nccl mpi; do engines=$((engines + $(bytes "$1/stripped/libphlox_$engine.so"))); done
 part "$engines" 'libphlox_{sim,gloo,nccl,mpi}.so: simulated devices, collective backends'

@@ -18,11 +18,12 @@ uintptr_t px__sim_in_page(void) { return (uintptr_t)sysconf(_SC_PAGESIZE) - 1; }
 
 // ---- addresses
 
-// Reserves inaccessible addresses and maps the first bytes of a file at their start.
-static void *reserve(size_t span, int file, size_t bytes, int access) {
+// Reserves addresses and maps the first bytes of a file at their start. All are inaccessible.
+static void *reserve(size_t span, int file, size_t bytes) {
   void *at = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return at;
-  if (mmap(at, bytes, access, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0) == at) return at;
+  int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+  if (mmap(at, bytes, PROT_NONE, flags, file, 0) == at) return at;
   munmap(at, span);
   return MAP_FAILED;
 }
@@ -34,8 +35,8 @@ px_status px__sim_map(int device) {
   int file = memfd_create("phlox-sim", MFD_CLOEXEC);
   void *user = MAP_FAILED, *work = MAP_FAILED;
   if (file >= 0 && !ftruncate(file, (off_t)bytes)) {
-    user = reserve(span, file, bytes, PROT_NONE);
-    work = reserve(span, file, bytes, PROT_READ | PROT_WRITE);
+    user = reserve(span, file, bytes);
+    work = reserve(span, file, bytes);
   }
   if (user == MAP_FAILED || work == MAP_FAILED) {
     if (file >= 0) close(file);
@@ -82,10 +83,17 @@ static void poison(const px__sim_device *d, uintptr_t at, size_t bytes) {
   memset((void *)(at + (uintptr_t)d->delta), patterns[px__sim.seed % sizeof patterns], bytes);
 }
 
+bool px__sim_back(const px__sim_device *d, uintptr_t at, size_t bytes) {
+  uintptr_t mask = px__sim_in_page(), first = at & ~mask, last = (at + bytes + mask) & ~mask;
+  return !mprotect((void *)(first + (uintptr_t)d->delta), last - first, PROT_READ | PROT_WRITE);
+}
+
 // Returns whole pages to the system; they read as zero when used again.
 static void punch(const px__sim_device *d, uintptr_t at, size_t bytes) {
   uintptr_t mask = px__sim_in_page(), first = (at + mask) & ~mask, last = (at + bytes) & ~mask;
-  if (first < last) madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
+  if (first >= last) return;
+  madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
+  mprotect((void *)(first + (uintptr_t)d->delta), last - first, PROT_NONE);
 }
 
 void px__sim_blank(const px__sim_device *d, uintptr_t at, size_t bytes, bool taken) {
@@ -120,7 +128,8 @@ px_status px__sim_alloc(int device, size_t bytes, void **out) {
   px__sim_lock();
   bool fits = rounded <= px__sim.memory - d->used;
   int row = fits ? px__sim_gap(d, d->base, d->paged, rounded, &at) : -1;
-  bool listed = row >= 0 && px__sim_range_insert(&d->live, row, at, rounded);
+  bool listed =
+      row >= 0 && px__sim_back(d, at, rounded) && px__sim_range_insert(&d->live, row, at, rounded);
   if (listed) d->used += rounded;
   px__sim_unlock();
   if (row < 0)

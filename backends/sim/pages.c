@@ -68,7 +68,7 @@ px_status px__sim_pages_map(int device, void *at, size_t bytes) {
   bool inside = low >= d->paged && low + bytes <= d->foreign && low % PX__SIM_PAGE == 0;
   bool right = empty && inside && bytes && bytes % PX__SIM_PAGE == 0;
   bool fits = right && bytes <= px__sim.memory - d->used;
-  bool listed = fits && px__sim_range_join(&d->live, low, bytes);
+  bool listed = fits && px__sim_back(d, low, bytes) && px__sim_range_join(&d->live, low, bytes);
   if (listed) d->used += bytes;
   if (listed) px__sim_blank(d, low, bytes, true);
   px__sim_unlock();

@@ -258,6 +258,8 @@ bool px__sim_range_cut(px__sim_ranges *ranges, uintptr_t at, size_t bytes);
 // returning 0 bytes if there is none. Lock held in the last two.
 uintptr_t px__sim_in_page(void);
 px_status px__sim_map(int device);
+// Makes memory accessible to kernels. False if the host refuses.
+bool px__sim_back(const px__sim_device *d, uintptr_t at, size_t bytes);
 int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
                 uintptr_t *at);
 px__sim_range px__sim_take_live(int device, uintptr_t at);

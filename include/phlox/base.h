@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "phlox/version.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -150,7 +152,7 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   } while (0)
 #define PX_NOTE(...) px_error_note(__VA_ARGS__)
 
-// Warnings go to the program's sink; without one they are dropped. The library never prints.
+// Warnings go to the program's sink. The library prints nothing else.
 #define PX_WARNING_MAP(XX) \
   XX(USER, "UserWarning") XX(FUTURE, "FutureWarning") XX(DEPRECATION, "DeprecationWarning")
 typedef enum px_warning {
@@ -159,7 +161,7 @@ typedef enum px_warning {
 #undef XX
 } px_warning;
 // A sink may turn a warning into an error: it sets the error record and returns the code, and
-// px_warn returns it too.
+// px_warn returns it too. The default sink prints to stderr; NULL drops warnings.
 typedef px_status (*px_warning_sink)(px_warning category, const char *text);
 PX_API void px_warning_set_sink(px_warning_sink sink);
 PX_CALL px_warn(px_warning category, const char *format, ...) PX_PRINTF(2, 3);
@@ -209,7 +211,7 @@ PX_CALL px_thread_start(void *thread, void *(*run)(void *argument), void *argume
 typedef const char *(*px_name_at)(const void *names, int i);
 PX_API const char *px_name_suggest(const char *name, px_name_at at, const void *names);
 
-// The library's version, "major.minor.patch".
+// The library's version, "major.minor.patch". PX_VERSION is that of the headers.
 PX_API const char *px_version(void);
 // Returns the number of live objects of class `name`, or of all classes (NULL). Always counted; a
 // leak test compares two calls.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """python3 -m phlox FILE | -c CODE | -m MODULE [ARGUMENT...]: runs a program with `torch` and its
-submodules bound to Phlox. Processes started by multiprocessing run the same way."""
+submodules bound to Phlox. Processes started by multiprocessing run the same way.
+python3 -m phlox: a console. --version, --help: print and end. Also: python3 -m phlox.env (what a
+bug report needs), phlox.memory and phlox.profile (pictures of a program's memory and time)."""
 import sys
 import types
 
@@ -93,6 +95,32 @@ def fail(text, code=1):
     sys.exit(code)
 
 
+def hide_own_frames():
+    """Tracebacks of uncaught exceptions begin with the program's frames."""
+    hook = sys.excepthook
+    own = __file__, "<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"
+
+    def show(kind, error, traceback):
+        while traceback and traceback.tb_frame.f_code.co_filename in own:
+            traceback = traceback.tb_next
+        hook(kind, error.with_traceback(traceback), traceback)
+
+    sys.excepthook = show
+
+
+def console():
+    """An interactive interpreter with history and completion by Tab."""
+    import code
+    sys.argv = [""]
+    names = new_main()
+    count = phlox.cuda.device_count()
+    devices = f"{count} {phlox.cuda.get_device_name(0)}{'s' * (count > 1)}" if count else "no GPU; PHLOX_SIM_DEVICES=2 simulates two"
+    banner = f"Phlox {phlox.version.phlox} as torch {phlox.__version__} on Python {sys.version.split()[0]} ({devices})"
+    if sys.stdin.isatty() and hasattr(sys, "__interactivehook__"):
+        sys.__interactivehook__()
+    code.interact(banner=banner, local=names, exitmsg="")
+
+
 def check_module(name):
     """Fails if there is no module of this name."""
     from importlib.util import find_spec
@@ -109,10 +137,13 @@ def check_module(name):
 def main(args):
     bind()
     sys.meta_path.insert(0, phlox._AfterImport("multiprocessing.util", run_children_with_phlox))
+    hide_own_frames()
     if not args:
-        sys.argv = [""]
-        import code
-        code.interact(banner="", local=new_main())
+        console()
+    elif args[0] in ("--version", "-V"):
+        print(f"Phlox {phlox.version.phlox} (torch {phlox.__version__})")
+    elif args[0] in ("--help", "-h"):
+        print(__doc__)
     elif args[0] == "-c" and len(args) > 1:
         sys.argv, sys.path[0] = ["-c"] + args[2:], ""
         exec(compile(args[1], "<string>", "exec"), new_main())

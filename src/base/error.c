@@ -183,7 +183,17 @@ const char *px_name_missed(const void *names) {
   return mine && mine->names == names ? mine->missed : NULL;
 }
 
-static px_warning_sink warning_sink;  // set once at start by the embedding language
+static px_status print_warning(px_warning category, const char *text) {
+  static const char *const names[] = {
+#define XX(name, category) category,
+      PX_WARNING_MAP(XX)
+#undef XX
+  };
+  fprintf(stderr, "phlox: %s: %s\n", names[category], text);
+  return PX_OK;
+}
+
+static px_warning_sink warning_sink = print_warning;  // replaced at start by embedding languages
 
 void px_warning_set_sink(px_warning_sink sink) {
   __atomic_store_n(&warning_sink, sink, __ATOMIC_RELEASE);

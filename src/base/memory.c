@@ -95,4 +95,4 @@ px_status px_thread_start(void *thread, void *(*run)(void *), void *argument) {
   return px__thread_start(thread, run, argument);
 }
 
-const char *px_version(void) { return PX__VERSION; }
+const char *px_version(void) { return PX_VERSION; }

@@ -40,7 +40,7 @@ typedef struct agent {
 // ---- the store
 
 static px_status interrupted(void) {
-  PX_CHECK(!caught_signal, PX_RUNTIME, "torchrun: the job was ended by signal %d (%s)",
+  PX_CHECK(!caught_signal, PX_RUNTIME, "phlox-run: the job was ended by signal %d (%s)",
            (int)caught_signal, px__signal_name(caught_signal));
   return px_interrupt_poll();
 }
@@ -89,7 +89,7 @@ static px_status await(char *out, size_t capacity, agent *a, const char *name) {
     PX_TRY(px_store_check(&there, a->store, &name, 1));
     PX_TRY(interrupted());
     PX_CHECK(there || px__now_ms() < end, PX_DIST_STORE,
-             "torchrun: %d nodes did not all join within %d s (%s)", a->plan.nodes,
+             "phlox-run: %d nodes did not all join within %d s (%s)", a->plan.nodes,
              a->plan.join_ms / 1000, name);
     if (!there) usleep(STEP_MS * 1000);
   }
@@ -111,7 +111,7 @@ static px_status exchange_counts(agent *a) {
     char *role;
     long count = strtol(text, &role, 10);
     PX_CHECK(count > 0 && count <= MAX_RANKS, PX_DIST_STORE,
-             "torchrun: expected a number of ranks in [1, %d] of node %d, got '%.80s'", MAX_RANKS,
+             "phlox-run: expected a number of ranks in [1, %d] of node %d, got '%.80s'", MAX_RANKS,
              node, text);
     bool same = *role && !strncmp(role + 1, a->plan.role, 200);
     int of_role = same ? (int)count : 0;
@@ -130,7 +130,7 @@ static px_status take_node_number(agent *a) {
     a->position.node = here > 0 && here <= a->position.nodes ? (int)here - 1 : a->position.nodes;
   }
   PX_CHECK(a->position.node < a->position.nodes, PX_VALUE,
-           "torchrun: all %d nodes of the job have joined already", a->position.nodes);
+           "phlox-run: all %d nodes of the job have joined already", a->position.nodes);
   return PX_OK;
 }
 
@@ -146,11 +146,11 @@ static px_status make_folders(agent *a) {
     (void)mkdir(base, 0777);
     length = snprintf(a->folder, sizeof a->folder, "%s/%.100s_XXXXXX", base, a->plan.rdzv_id);
     PX_CHECK(length + 64 < PX__LAUNCH_PATH && mkdtemp(a->folder), PX_IO,
-             "torchrun: cannot make a folder for logs in %s", base);
+             "phlox-run: cannot make a folder for logs in %s", base);
   }
   snprintf(a->round_folder, sizeof a->round_folder, "%.*s/attempt_%d", length, a->folder,
            a->position.round);
-  PX_CHECK(mkdir(a->round_folder, 0777) == 0, PX_IO, "torchrun: cannot make %s", a->round_folder);
+  PX_CHECK(mkdir(a->round_folder, 0777) == 0, PX_IO, "phlox-run: cannot make %s", a->round_folder);
   return PX_OK;
 }
 
@@ -174,7 +174,7 @@ static px_status decide(verdict *out, int *node, agent *a, verdict mine) {
   char *rest;
   long number = strtol(text, &rest, 10);
   PX_CHECK(number == DONE || number == AGAIN || number == FAILED, PX_DIST_STORE,
-           "torchrun: expected the verdict of a node, got '%s'", text);
+           "phlox-run: expected the verdict of a node, got '%s'", text);
   *out = (verdict)number;
   *node = (int)strtol(rest, NULL, 10);
   return PX_OK;
@@ -239,7 +239,7 @@ static px_status end_round(agent *a, verdict outcome, int node) {
     status = px__launch_report(a->ranks, a->plan.local, a->plan.program[0]);
   else if (outcome == FAILED)
     status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
-                          "torchrun: ranks of node %d failed; those of node %d were ended", node,
+                          "phlox-run: ranks of node %d failed; those of node %d were ended", node,
                           a->position.node);
   // Keep logs and files named in the report. Otherwise leave nothing in a temporary folder.
   bool tidy = a->own_folder && outcome != FAILED;
@@ -247,7 +247,7 @@ static px_status end_round(agent *a, verdict outcome, int node) {
   if (tidy) (void)rmdir(a->round_folder);
   if (status != PX_OK || outcome != AGAIN) return status;
   return px_warn(PX_WARN_USER,
-                 "torchrun: ranks of node %d failed; restarting all ranks, %d restarts left", node,
+                 "phlox-run: ranks of node %d failed; restarting all ranks, %d restarts left", node,
                  a->plan.restarts - a->position.round - 1);
 }
 

@@ -32,7 +32,7 @@ static void block_signals(sigset_t *before) {
 }
 
 static px_status start_error(const char *what) {
-  return px_error_set(PX_IO, errno, __FILE__, __LINE__, __func__, "torchrun: cannot start %s: %s",
+  return px_error_set(PX_IO, errno, __FILE__, __LINE__, __func__, "phlox-run: cannot start %s: %s",
                       what, strerror(errno));
 }
 

@@ -32,7 +32,7 @@ static const char **value_of(px__launch_plan *plan, int i) {
 
 const char *px_job_usage(void) {
   static char text[8192];
-  int at = snprintf(text, sizeof text, "usage: torchrun [OPTION...] PROGRAM [ARGUMENT...]\n");
+  int at = snprintf(text, sizeof text, "usage: phlox-run [OPTION...] PROGRAM [ARGUMENT...]\n");
   for (int i = 0; i < OPTIONS; i++) {
     if (!table[i].help) continue;
     char name[NAME];

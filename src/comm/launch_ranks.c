@@ -166,8 +166,8 @@ static px_status variables(texts *list, const px__launch_plan *plan,
 // ---- streams
 
 static px_status file_error(const char *what, const char *path) {
-  return px_error_set(PX_IO, errno, __FILE__, __LINE__, __func__, "torchrun: %s %s: %s", what, path,
-                      strerror(errno));
+  return px_error_set(PX_IO, errno, __FILE__, __LINE__, __func__, "phlox-run: %s %s: %s", what,
+                      path, strerror(errno));
 }
 
 static px_status make_folder(const char *path) {

@@ -60,9 +60,9 @@ PX_TEST(hostile_values_of_the_rendezvous_are_refused) {
   static const char *const counts[] = {"2147483647 default", "-1 default", "0 default", "x"};
   for (int i = 0; i < 4; i++)
     FAILS(run_node_1("torchrun/none/ranks/0/0", counts[i], "--node-rank=1"), PX_DIST_STORE,
-          "torchrun: expected a number of ranks in [1, 16384] of node 0, got");
+          "phlox-run: expected a number of ranks in [1, 16384] of node 0, got");
   FAILS(run_node_1("torchrun/none/verdict/0/0", "9 0", "--node-rank=1"), PX_DIST_STORE,
-        "torchrun: expected the verdict of a node, got '9 0'");
+        "phlox-run: expected the verdict of a node, got '9 0'");
   FAILS(run_node_1("torchrun/none/nodes", "-9223372036854775808", "--rdzv-backend=c10d"), PX_VALUE,
-        "torchrun: all 2 nodes of the job have joined already");
+        "phlox-run: all 2 nodes of the job have joined already");
 }

@@ -288,10 +288,11 @@ PX_TEST(an_invalid_fault_fails_the_first_allocation) {
 // ---- names
 
 PX_TEST(a_misspelt_name_warns_once_with_the_nearest) {
-  simulate(1);
   px_warning_set_sink(keep_warning);
   setenv("PHLOX_SIM_DEVICE", "4", 1);
   setenv("PHLOXY", "not ours", 1);
+  simulate(1);
+  CHECK_EQ(px_device_count(PX_CUDA), 1);
   OK(px_device_init());
   OK(px__env_check());
   CHECK_EQ(warnings, 1);
@@ -310,6 +311,30 @@ PX_TEST(the_first_cpu_op_warns_of_a_misspelt_name) {
   }
   CHECK_EQ(warnings, 1);
   CHECK(strstr(warned, "PHLOX_TREADS") && strstr(warned, "nearest name is PHLOX_THREADS"));
+}
+
+PX_TEST(the_version_has_three_parts) {
+  char text[40];
+  snprintf(text, sizeof text, "%d.%d.%d", PX_VERSION_MAJOR, PX_VERSION_MINOR, PX_VERSION_PATCH);
+  CHECK_TEXT(PX_VERSION, text);
+  CHECK_TEXT(px_version(), text);
+  CHECK(PX_VERSION_NUMBER >= PX_VERSION_OF(0, 12, 0) && PX_VERSION_NUMBER < PX_VERSION_OF(1, 0, 0));
+}
+
+PX_TEST(warnings_of_c_programs_go_to_stderr) {
+  char text[80] = "";
+  FILE *file = tmpfile();
+  int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  OK(px_warn(PX_WARN_USER, "three is %d", 3));
+  px_warning_set_sink(NULL);
+  OK(px_warn(PX_WARN_USER, "dropped"));
+  dup2(kept, STDERR_FILENO);
+  rewind(file);
+  CHECK_EQ(fread(text, 1, sizeof text - 1, file), strlen("phlox: UserWarning: three is 3\n"));
+  CHECK_TEXT(text, "phlox: UserWarning: three is 3\n");
+  close(kept);
+  fclose(file);
 }
 
 static px_status raise_warning(px_warning category, const char *text) {

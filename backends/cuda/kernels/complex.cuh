@@ -167,8 +167,8 @@ struct k_complex_in : k_in<S, I, N> {
   } \
   K_CALLED k_complex_##S k_log1p_##S(k_complex_##S x) { \
     R a = x.re, b = x.im, u = 1 + a; \
-    R length = \
-        fabs(a) < (R)0.5 && fabs(b) < (R)0.5 ? log1p(a * (2 + a) + b * b) / 2 : log(hypot(u, b)); \
+    R length = fabs(a) < (R)0.5 && fabs(b) < (R)0.5 ? log1p(a * (2 + a) + b * b) / 2 \
+                                                    : k_log_##S(k_complex_##S(u, b)).re; \
     return {length, atan2(b, u)}; \
   } \
   K_CALLED k_complex_##S k_pow_##S(k_complex_##S a, k_complex_##S b) { \

@@ -14,6 +14,7 @@ static int add_constants(PyObject *m) {
   if (ext_add(m, "inf", PyFloat_FromDouble(Py_HUGE_VAL)) < 0) return -1;
   if (ext_add(m, "nan", PyFloat_FromDouble(Py_NAN)) < 0) return -1;
   if (ext_add(m, "newaxis", Py_NewRef(Py_None)) < 0) return -1;
+  if (ext_add(m, "_phlox_version", PyUnicode_FromString(px_version())) < 0) return -1;
   return ext_add(m, "__version__", PyUnicode_FromString("2.14.1+phlox"));
 }
 

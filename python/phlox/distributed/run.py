@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchrun: starts and supervises the ranks of a job, and reports failures. In the ranks `import torch`
-imports Phlox. torchrun [OPTION...] PROGRAM [ARGUMENT...], or python3 -m phlox.distributed.run."""
+imports Phlox. phlox-run [OPTION...] PROGRAM [ARGUMENT...], or python3 -m phlox.distributed.run."""
 import os
 import sys
 
@@ -30,7 +30,7 @@ def command(local_rank_argument=False):
     try:
         main(None, local_rank_argument)
     except (ValueError, NotImplementedError) as error:
-        print(f"torchrun: error: {error}", file=sys.stderr)
+        print(f"phlox-run: error: {error}", file=sys.stderr)
         sys.exit(2)
     except (OSError, RuntimeError, ChildFailedError) as error:
         sys.exit(str(error))

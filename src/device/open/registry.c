@@ -154,6 +154,7 @@ static px_status choose(choice *c, bool no_start) {
 static void choose_or_warn(choice *c) {
   static bool warned;
   char why[PX_ERROR_MESSAGE];
+  if (px__env_check() != PX_OK) px_error_clear();
   pthread_mutex_lock(&lock);
   px_status status = choose(c, true);
   pthread_mutex_unlock(&lock);
@@ -217,10 +218,15 @@ static px_status read_environment(void) {
 
 static px_status no_devices(const choice *c) {
   const char *list;
+  int64_t simulated;
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
+  PX_TRY(px_env_read("PHLOX_SIM_DEVICES", &simulated));
   px_status status =
       px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "No CUDA GPUs are available");
-  if (!c->loaded) PX_NOTE(" (PHLOX_BACKENDS is '%.80s', and no such backend is found)", list);
+  if (!c->loaded)
+    PX_NOTE(" (PHLOX_BACKENDS is '%.80s', and no such backend is found)", list);
+  else if (simulated == 0)
+    PX_NOTE("\nPHLOX_SIM_DEVICES=2 in the environment simulates two devices on the CPU.");
   return status;
 }
 

@@ -717,7 +717,8 @@ assert not torch.cuda.is_available() and torch.cuda.memory_allocated() == 0
 for call in (lambda: torch.ones(1, device="cuda"), lambda: torch.ones(1).cuda(),
              torch.cuda.current_device, torch.cuda.synchronize):
     try: call()
-    except RuntimeError as e: assert str(e) == "No CUDA GPUs are available", e
+    except RuntimeError as e:
+        assert str(e) == "No CUDA GPUs are available\\nPHLOX_SIM_DEVICES=2 in the environment simulates two devices on the CPU.", e
     else: raise SystemExit("nothing was raised")
 torch.cuda.manual_seed_all(1)
 torch.cuda.empty_cache()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun: each test runs it as a command, with a program that prints the environment of its ranks."""
+"""phlox-run: each test runs it as a command, with a program that prints the environment of its ranks."""
 import ast
 import os
 import signal
@@ -289,7 +289,7 @@ class Launch(unittest.TestCase):
                     run.main([f"--{option}={value}", "--no-python", "true"])
                 self.assertNotIn("\n", str(caught.exception))
         done = self.run_job("--shutdown-timeout=-1", PRINT_ENVIRONMENT, code=2)
-        self.assertEqual(done.stderr, "torchrun: error: argument --shutdown-timeout: invalid float value: '-1'\n")
+        self.assertEqual(done.stderr, "phlox-run: error: argument --shutdown-timeout: invalid float value: '-1'\n")
 
     def start(self, *args):
         done = subprocess.run([os.fsencode(sys.executable), b"-m", b"phlox.distributed.run", *map(os.fsencode, args)], capture_output=True,
@@ -299,11 +299,11 @@ class Launch(unittest.TestCase):
     def test_programs_that_cannot_start_are_one_line(self):
         os.mkdir(os.path.join(self.folder, "folder"))
         open(os.path.join(self.folder, "plain"), "w").close()
-        for args, text in ((["--no-python", "missing"], "torchrun: cannot start missing: No such file or directory"),
-                           (["--no-python", "./folder"], "torchrun: cannot start ./folder: Permission denied"),
-                           (["--no-python", "./plain"], "torchrun: cannot start ./plain: Permission denied"),
-                           (["--no-python", b"miss\xff"], "torchrun: cannot start miss\\xff: No such file or directory"),
-                           (["--log-dir=plain", "missing.py"], "torchrun: cannot make a folder for logs in plain")):
+        for args, text in ((["--no-python", "missing"], "phlox-run: cannot start missing: No such file or directory"),
+                           (["--no-python", "./folder"], "phlox-run: cannot start ./folder: Permission denied"),
+                           (["--no-python", "./plain"], "phlox-run: cannot start ./plain: Permission denied"),
+                           (["--no-python", b"miss\xff"], "phlox-run: cannot start miss\\xff: No such file or directory"),
+                           (["--log-dir=plain", "missing.py"], "phlox-run: cannot make a folder for logs in plain")):
             self.assertEqual(self.start(*args), (1, "", text + "\n"))
         for args, text in ((["missing.py"], "can't open file 'missing.py': [Errno 2] No such file or directory"),
                            (["folder"], "can't open file 'folder': [Errno 21] Is a directory"), (["-m", "no_such"], "No module named no_such")):

@@ -237,12 +237,13 @@ class MonkeyPatching(unittest.TestCase):
         self.assertEqual([name for name, _ in module.named_children()], ["inner_"])
 
     def test_walks_have_no_depth_limit_and_calls_of_nested_modules_do(self):
-        net = inner = nn.Linear(1, 1)
-        for _ in range(2000):
-            net = nn.Sequential(net)
+        deep = inner = nn.Linear(1, 1)
+        for depth in range(30000):  # the limit depends on Python's version
+            deep = nn.Sequential(deep)
+            net = deep if depth < 2000 else net
         with self.assertRaises(RecursionError):
-            net(torch.ones(1))
-        for use in repr, copy.deepcopy:  # the limit depends on Python's version
+            deep(torch.ones(1))
+        for use in repr, copy.deepcopy:
             with contextlib.suppress(RecursionError):
                 use(net)
         name = "0." * 2000 + "weight"

@@ -23,6 +23,36 @@ class Main(unittest.TestCase):
         self.assertEqual(run("-c", code, "a", "b")[:2], (0, "2.0 True ['-c', 'a', 'b']"))
         self.assertIn("phlox", run("-c", "import torch; print(torch.__file__)")[1])
 
+    def test_tracebacks_begin_with_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program.py")
+            with open(path, "w") as file:
+                file.write("def f():\n    raise KeyError('lost')\nf()\n")
+            wanted = f'Traceback (most recent call last):\n  File "{path}", line 3, in <module>\n    f()\n  File "{path}", line 2, in f\n'
+            packages = os.path.dirname(os.path.dirname(phlox.__file__))
+            for args in ([path], ["-m", "program"]):
+                code, _, text = run(*args, PYTHONPATH=f"{folder}:{packages}")
+                self.assertEqual((code, text[:len(wanted)], text.splitlines()[-1]), (1, wanted, "KeyError: 'lost'"))
+            with open(path, "w") as file:
+                file.write("x = = 2\n")
+            self.assertTrue(run(path)[2].startswith(f'  File "{path}", line 1\n'))
+
+    def test_console_and_options(self):
+        done = subprocess.run([sys.executable, "-m", "phlox"], input="import torch\ntorch.ones(2)\n", capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(phlox.__file__)), "PHLOX_SIM_DEVICES": "2"})
+        self.assertEqual(done.stdout.strip(">\n "), "tensor([1., 1.])")
+        self.assertRegex(done.stderr, r"^Phlox \d+\.\d+\.\d+ as torch .* on Python .* \(2 Phlox simulated devices\)\n")
+        version = f"Phlox {phlox.version.phlox} (torch {phlox.__version__})"
+        self.assertEqual([run("--version"), run("-V")], [(0, version, "")] * 2)
+        self.assertIn("python3 -m phlox FILE", run("--help")[1])
+        self.assertIn("unknown option --no-such", run("--no-such")[2])
+
+    def test_report_of_the_environment(self):
+        code, text, errors = run("-m", "torch.env", PHLOX_STORE_SECRET="hidden from reports", PHLOX_SIM_DEVICES="1")
+        self.assertEqual((code, errors), (0, ""))
+        for line in (f"Phlox {phlox.version.phlox}", "PHLOX_SIM_DEVICES=1", "PHLOX_STORE_SECRET=(hidden)", "GPU 0: Phlox simulated device", "CPU kernels: "):
+            self.assertIn(line, text)
+
     def test_missing_programs_are_one_line(self):
         with tempfile.TemporaryDirectory() as folder:
             missing = os.path.join(folder, "missing.py")
