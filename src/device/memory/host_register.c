@@ -69,11 +69,14 @@ px_status px_memory_host_register(void *at, size_t bytes) {
   return status;
 }
 
-// The backend waits as well, but does not tell the race checker.
+// The backend waits as well, but does not tell the race checker. Nothing interrupts a release.
 static px_status wait_for_devices(void) {
-  for (int i = 0; i < PX__DEVICES; i++)
-    if (px__device_found(i)) PX_TRY(px_device_synchronize(i));
-  return PX_OK;
+  px_status status = PX_OK;
+  px_interrupt_hold(true);
+  for (int i = 0; i < PX__DEVICES && status == PX_OK; i++)
+    if (px__device_found(i)) status = px_device_synchronize(i);
+  px_interrupt_hold(false);
+  return status;
 }
 
 px_status px_memory_host_unregister(void *at) {

@@ -50,3 +50,19 @@ PX_TEST(memory_freed_during_a_copy_is_not_reused) {
   OK(px_memory_host_unregister(at));
   px__allocation_free(next), px__allocation_free(from);
 }
+
+static px_status interrupt(void) {
+  PX_CHECK(false, PX_RUNTIME, "interrupted");
+  return PX_OK;
+}
+PX_TEST(a_release_is_not_interrupted) {
+  simulate_plainly(1);
+  px_allocation *block = block_on(px_cuda(0), 4096);
+  OK(px_memory_host_register(memory[0], 4096));
+  OK(fill(block, 7, 200));
+  px_interrupt_set_check(interrupt);
+  OK(px_memory_host_unregister(memory[0]));
+  px_interrupt_set_check(NULL);
+  CHECK_EQ(px__host_registered_count, 0);
+  px__allocation_free(block);
+}
