@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers of all backends for the operands and number lists of a launch.
 #pragma once
+#include <math.h>
+
 #include "phlox/backend.h"
 
 // The rows of the dtype table.
@@ -80,6 +82,14 @@ static inline int64_t px__operand_after(const px_operand *o, int64_t dim) {
 // An optional number, or its default.
 static inline double px__number_or(const px_value *v, double otherwise) {
   return v->kind == PX_ARG_NONE ? otherwise : px_value_float(*v);
+}
+// Order of a norm. All norms of one element are its absolute value, without the overflow of powers,
+// except for that of order 0.
+static inline double px__norm_order(const px_value *p, const px_operand *out,
+                                    const px_operand *self) {
+  double order = px__number_or(p, 2);
+  bool single = px_operand_numel(out) == px_operand_numel(self);
+  return single && order != 0 ? (double)INFINITY : order;
 }
 // The k-th number of a list; a list of one number applies to every k.
 static inline int64_t px__list_at(const px_value *v, int k) {

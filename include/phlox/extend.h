@@ -38,6 +38,12 @@ PX_API void px_tensor_set_new_marks(unsigned fresh, unsigned view);
 // tensor's object, borrowed.
 PX_API void *px_tensor_slot(const px_tensor *self);
 PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
+// px_tensor_detach, except that the physical tensor of a batched tensor keeps its history.
+PX_CALL px_tensor_share(px_tensor **out, const px_tensor *self);
+// Removes the history of the physical tensor of a batched tensor, at all levels.
+PX_CALL px_tensor_detach_physical(px_tensor *self);
+// True if two indices of a geometry may be the same element of memory.
+PX_API bool px_may_overlap(int ndim, const int64_t *sizes, const int64_t *strides);
 // Exchanges the memory, the geometry, the marks and the objects of two tensors, but not their
 // users. PX_RUNTIME under vmap. Programs call px_tensor_swap.
 PX_CALL px_tensor_exchange(px_tensor *self, px_tensor *other);

@@ -250,7 +250,7 @@ static px_status call_view(px_call *call) {
   if (call->mode != PX_CALL_INPLACE) return PX_OK;
   PX_SCOPED(px_tensor) view = PX_MOVE(call->results[0]);
   px_tensor *self = call->given[0];
-  if (!call->original) PX_TRY(px_tensor_detach(&call->original, self));
+  if (!call->original) PX_TRY(px_tensor_share(&call->original, self));
   PX_TRY(px__tensor_take_geometry(self, view));
   call->results[0] = px_retain(self);
   return PX_OK;
@@ -522,9 +522,31 @@ static bool is_all_uint64(const px_op *op, const px_value *args) {
   return found;
 }
 
+// Returns the dtype of the tensors with dimensions if that is an unsigned one of 16 bits or more
+// and integers without dimensions have another dtype; else PX_DTYPE_NONE.
+px_dtype px__unsigned_with_others(const px_op *op, const px_value *args) {
+  px_dtype dtype = PX_DTYPE_NONE;
+  bool others = false;
+  for (int i = 0; i < op->param_count; i++) {
+    const px_tensor *t = args[i].kind == PX_ARG_TENSOR ? args[i].v.tensor : NULL;
+    if (!t || !t->ndim) continue;
+    if (!px__is_unsigned((px_dtype)t->dtype) || (dtype != PX_DTYPE_NONE && t->dtype != dtype))
+      return PX_DTYPE_NONE;
+    dtype = (px_dtype)t->dtype;
+  }
+  for (int i = 0; i < op->param_count; i++) {
+    const px_tensor *t = args[i].kind == PX_ARG_TENSOR ? args[i].v.tensor : NULL;
+    if (!t || t->ndim) continue;
+    if (px_dtype_is_differentiable((px_dtype)t->dtype)) return PX_DTYPE_NONE;
+    others |= t->dtype != dtype;
+  }
+  return others ? dtype : PX_DTYPE_NONE;
+}
+
 static bool is_composed(const px_op *op, const px_value *args) {
   px__composed of = (px__composed)px__impl(op)->composed;
-  if (of == PX__OF_UINT64) return is_all_uint64(op, args);
+  if (of == PX__OF_UINT64)
+    return is_all_uint64(op, args) || px__unsigned_with_others(op, args) != PX_DTYPE_NONE;
   for (int i = 0; i < op->param_count; i++) {
     if (args[i].kind != PX_ARG_TENSOR) continue;
     px_dtype dtype = (px_dtype)args[i].v.tensor->dtype;

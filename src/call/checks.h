@@ -28,6 +28,13 @@ static inline bool px__is_float(px_value a) {
 }
 static inline bool px__is_complex(px_value a) { return px_dtype_is_complex(px__dtype_of(a)); }
 static inline bool px__is_bool(px_value a) { return px__dtype_of(a) == PX_BOOL; }
+// True if the call is recorded for a gradient of the tensor, also at outer vmap levels.
+static inline bool px__is_differentiated(px_value a) {
+  const px_tensor *t = a.kind == PX_ARG_TENSOR ? a.v.tensor : NULL;
+  bool needs = false;
+  for (; t; t = px__is_batched(t) ? t->physical : NULL) needs |= px__needs_grad(t);
+  return needs && px__hooks && px__hooks->recording();
+}
 static inline bool px__is_int64(px_value a) { return px__dtype_of(a) == PX_INT64; }
 __attribute__((always_inline)) static inline bool px__same_dtype(px_value a, px_value b) {
   return px__dtype_of(a) == px__dtype_of(b);

@@ -93,6 +93,7 @@ typedef enum px__vmap_rule {
   PX__VMAP_GROW,       // ... for an op whose result has one more dimension
   PX__VMAP_MERGE,      // merge the batch dimension with the first one
   PX__VMAP_LOOP,       // call the op for each sample
+  PX__VMAP_INDICES,    // decompose; `vmap_run` for batched integers
   PX__VMAP_REFUSE,     // fail with `vmap_text`
   PX__VMAP_RUN         // call `vmap_run`
 } px__vmap_rule;
@@ -103,7 +104,7 @@ typedef enum px__composed {
   PX__OF_COMPLEX,   // with a complex tensor
   PX__OF_UNSIGNED,  // with a tensor of uint16, uint32 or uint64
   PX__OF_BOTH,
-  PX__OF_UINT64  // with uint64 tensors only: px__call_ordered
+  PX__OF_UINT64  // with uint64 tensors only, or others beside unsigned ones: px__call_ordered
 } px__composed;
 
 // The library's part of a descriptor (px_op.impl).
@@ -195,7 +196,9 @@ static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
 }
 
 // Calls an ordered op for uint64 as itself on int64, preserving the order (unsigned_order.c).
+px_status px__vmap_indices(px__vmap_call *b);  // vmap.h
 px_status px__call_ordered(px_call *call) __attribute__((warn_unused_result));
+px_dtype px__unsigned_with_others(const px_op *op, const px_value *args);
 // Converts an unsigned tensor to int64 with the same order, and back.
 px_status px__to_ordered(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
 px_status px__from_ordered(px_tensor **out, const px_tensor *t, px_dtype dtype)

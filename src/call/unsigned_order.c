@@ -36,7 +36,26 @@ static void owned_end(owned *o) {
   for (int i = 0; i < o->count; i++) px_release(o->of[i]);
 }
 
+// Converts tensors without dimensions to the unsigned dtype: negative numbers wrap around.
+static px_status call_converted(px_call *call, px_dtype dtype) {
+  px_value args[PX__MAX_PARAMS];
+  void *made[PX__MAX_RESULTS];
+  __attribute__((cleanup(owned_end))) owned o = {.count = 0};
+  for (int i = 0; i < call->op->param_count; i++) {
+    args[i] = call->args[i];
+    if (args[i].kind != PX_ARG_TENSOR || args[i].v.tensor->ndim) continue;
+    o.of[o.count++] = NULL;
+    PX_TRY(px_to(&o.of[o.count - 1], args[i].v.tensor, dtype, PX_DEVICE_NONE, false, false));
+    args[i] = PX_T(o.of[o.count - 1]);
+  }
+  PX_TRY(px_op_call(call->op, PX_CALL_NEW, args, made));
+  call->results[0] = made[0];
+  return PX_OK;
+}
+
 px_status px__call_ordered(px_call *call) {
+  px_dtype dtype = px__unsigned_with_others(call->op, call->args);
+  if (dtype != PX_DTYPE_NONE) return call_converted(call, dtype);
   const px_op *op = call->op;
   px_value args[PX__MAX_PARAMS];
   void *made[PX__MAX_RESULTS];

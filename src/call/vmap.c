@@ -745,6 +745,36 @@ px_status px__vmap_loop(px__vmap_call *b, bool quiet) {
   return status;
 }
 
+// ---- levels of integer tensors: indices
+
+static bool is_index(const px_tensor *t) {
+  return px__is_batched(t) && !px_dtype_is_differentiable((px_dtype)t->dtype);
+}
+// Finds the deepest level among the integer tensors of a call; 0 if none.
+static void find_index_level(px__vmap_call *b) {
+  b->level = 0;
+  for (int i = 0; i < b->call->op->param_count; i++) {
+    px_value a = b->call->args[i];
+    const px_tensor *t = a.kind == PX_ARG_TENSOR ? a.v.tensor : NULL;
+    if (!t || !is_index(t) || t->level <= b->level) continue;
+    b->level = t->level;
+    b->size = t->physical->sizes[0];
+  }
+}
+
+static px_status run_rule(px__vmap_call *b) {
+  saved_level a = enter_level(b->level);
+  b->saved = &a;
+  return leave_level(a, px__impl(b->call->op)->vmap_run(b));
+}
+
+px_status px__vmap_run_at(px_call *call, int64_t level, int64_t size) {
+  PX_CHECK(level >= 1 && level <= PX_VMAP_LEVELS && frame_at((int)level), PX_VALUE,
+           "%s: there is no active map of level %lld", call->op->name, (long long)level);
+  px__vmap_call b = {.call = call, .level = (int)level, .size = size};
+  return run_rule(&b);
+}
+
 // ---- random numbers
 
 static px_status refuse_random(void) {
@@ -812,12 +842,6 @@ static px__vmap_rule rule_of(const px_op *op) {
   }
 }
 
-static px_status run_rule(px__vmap_call *b) {
-  saved_level a = enter_level(b->level);
-  b->saved = &a;
-  return leave_level(a, px__impl(b->call->op)->vmap_run(b));
-}
-
 px_status px__vmap_itself(px__vmap_call *b) {
   (void)leave_level(*b->saved, PX_OK);
   px_status status = px__impl(b->call->op)->run(b->call);
@@ -837,6 +861,8 @@ static px_status apply_rule(px__vmap_call *b) {
       return shift(b, true);
     case PX__VMAP_MERGE:
       return px__vmap_merge(b);
+    case PX__VMAP_INDICES:
+      return px__impl(op)->vmap_run(b);
     case PX__VMAP_REFUSE:
       PX_FAIL(PX_RUNTIME, "%s", px__impl(op)->vmap_text);
     case PX__VMAP_RUN:
@@ -923,7 +949,8 @@ static px_status call_batched(px_call *call, bool *handled) {
   find_level(&b);
   bool random = (op->flags & PX_OP_RANDOM) != 0;
   if (!b.level) return random && current.depth ? draw_unbatched(&b, handled) : PX_OK;
-  if (rule_of(op) == PX__VMAP_DECOMPOSE) return PX_OK;
+  if (rule_of(op) == PX__VMAP_INDICES) find_index_level(&b);
+  if (rule_of(op) == PX__VMAP_DECOMPOSE || !b.level) return PX_OK;
   *handled = true;
   PX_TRY(check_inplace(&b));
   return call_rule_on_tensors(&b);

@@ -59,5 +59,13 @@ px_status px__vmap_shift(px__vmap_call *b) __attribute__((warn_unused_result));
 px_status px__vmap_merge(px__vmap_call *b) __attribute__((warn_unused_result));
 // Runs the op's function on the batched tensors; for ops composed of other ops.
 px_status px__vmap_itself(px__vmap_call *b) __attribute__((warn_unused_result));
+// Rule `indices`: calls a composite for each sample of its integer tensors, whose elements it
+// reads. Other tensors stay batched, with one sample: the ops of the composite are recorded at all
+// levels.
+px_status px__vmap_indices(px__vmap_call *b) __attribute__((warn_unused_result));
+// Runs the op's own rule for tensors that need not be batched at the level. PX_VALUE unless the
+// level is active.
+px_status px__vmap_run_at(px_call *call, int64_t level, int64_t size)
+    __attribute__((warn_unused_result));
 // Rule `loop`: calls the op for each sample. `quiet`: without PyTorch's warning.
 px_status px__vmap_loop(px__vmap_call *b, bool quiet) __attribute__((warn_unused_result));

@@ -69,7 +69,7 @@ px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsig
   return PX_OK;
 }
 
-px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
+px_status px_tensor_share(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
@@ -77,6 +77,23 @@ px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
   PX_TRY(same_memory(out, self));
   (*out)->version = px_retain(self->version);
   (*out)->flags |= px__flags(self) & PX_TENSOR_ALIASED;
+  return PX_OK;
+}
+
+px_status px_tensor_detach_physical(px_tensor *self) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  if (!px__is_batched(self)) return PX_OK;
+  PX_TRY(px_tensor_detach(&plain, self->physical));
+  px__batched_over(self, plain, self->level);
+  return PX_OK;
+}
+px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(out);
+  *out = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_share(&made, self));
+  PX_TRY(px_tensor_detach_physical(made));
+  *out = PX_MOVE(made);
   return PX_OK;
 }
 
@@ -104,6 +121,7 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   PX_SCOPED(px_tensor) made = NULL;
   PX__USES(self);
   PX_TRY(same_memory(&made, self));
+  PX_TRY(px_tensor_detach_physical(made));
   PX_TRY(make_own_version(made, 0));
   *out = PX_MOVE(made);
   return PX_OK;

@@ -38,9 +38,12 @@ static px_status one_result(px_tensor **out, px_tensor *const *inputs, void *con
 static bool is_known_to_lack(const sample *s) {
   if (sample_is_for_another(s)) return px_error_clear(), true;
   static const char *const known[] = {
-      "derivative for aten::gelu_backward_twice is not implemented",
+      "derivative for aten::gelu_backward_thrice is not implemented",
       "Unsupported dtype Half",  // Fourier transforms
       "derivative for aten::heaviside is not implemented",
+      "derivative for aten::floor_divide is not implemented",
+      "derivative for aten::histogram is not implemented",
+      "derivative for aten::_histogramdd_from_bin_tensors is not implemented",
       "derivative for aten::nextafter is not implemented",
       "derivative for aten::scatter is not implemented",
       "derivative for aten::_standard_gamma_grad is not implemented",

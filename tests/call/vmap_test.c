@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmap over a dimension equals a loop over its slices, for each sample of the op tables: results,
 // gradients through the vmap, and gradients taken per slice inside it.
+#include "phlox/extend.h"
 #include "phlox/vmap.h"
 #include "samples.h"
 
@@ -477,4 +478,37 @@ static double spread_of(px_randomness randomness) {
 PX_TEST(randomness_is_same_or_different) {
   CHECK(spread_of(PX_RANDOMNESS_DIFFERENT) != 0);
   CHECK_NEAR(spread_of(PX_RANDOMNESS_SAME), 0, 0);
+}
+
+// A map of the doubled elements of a leaf: the physical tensor has a history.
+static void doubled_slice(px_tensor **out, px_tensor **doubled, px_tensor *leaf, int *level) {
+  OK(px_tensor_set_requires_grad(leaf, true));
+  OK(px_mul_scalar(doubled, leaf, px_int(2)));
+  OK(px_vmap_begin(level, 2, PX_RANDOMNESS_ERROR));
+  OK(px_batch(out, *doubled, 0));
+}
+PX_TEST(sharing_keeps_the_history_of_outer_levels) {
+  PX_SCOPED(px_tensor) leaf = counted(2, (int64_t[]){2, 3});
+  PX_SCOPED(px_tensor) doubled = NULL;
+  PX_SCOPED(px_tensor) slice = NULL;
+  PX_SCOPED(px_tensor) shared = NULL;
+  PX_SCOPED(px_tensor) detached = NULL;
+  int level;
+  doubled_slice(&slice, &doubled, leaf, &level);
+  OK(px_tensor_share(&shared, slice));
+  OK(px_tensor_detach(&detached, slice));
+  CHECK(px_tensor_is_recorded(px_tensor_physical(shared)));
+  CHECK(!px_tensor_is_recorded(px_tensor_physical(detached)));
+  OK(px_tensor_detach_physical(shared));
+  CHECK(!px_tensor_is_recorded(px_tensor_physical(shared)));
+  CHECK(px_tensor_is_recorded(px_tensor_physical(slice)));
+  px_vmap_end();
+}
+
+PX_TEST(geometries_that_share_memory) {
+  const int64_t sizes[] = {2, 3};
+  CHECK(!px_may_overlap(2, sizes, (int64_t[]){3, 1}) &&
+        !px_may_overlap(2, sizes, (int64_t[]){1, 2}));
+  CHECK(px_may_overlap(2, sizes, (int64_t[]){1, 1}) && px_may_overlap(2, sizes, (int64_t[]){0, 1}));
+  CHECK(!px_may_overlap(0, NULL, NULL));
 }

@@ -13,6 +13,7 @@ static const og_function functions[] = {
     {"isbool", "px__is_bool", 1, OG_BOOL, "is bool", NULL},
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
+    {"needs_grad", "px__is_differentiated", 1, OG_BOOL, "requires grad", NULL},
     {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
     {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
     {"fits", "px__number_fits", 2, OG_BOOL, "fits the dtype of %s", NULL},

@@ -263,6 +263,7 @@ void og_write_impl(FILE *to, const og_op *op) {
 
 static const char *grad_name(const og_op *op) {
   if (op->gradname.text) return op->gradname.text;
+  if (op->grad_all.text && !strcmp(op->grad_all.text, "unimplemented")) return "NotImplemented";
   char *name = malloc(strlen(op->name) + 16), *to = name;
   bool up = true;
   for (const char *at = op->name; *at; at++) {

@@ -8,7 +8,8 @@ typedef struct word_row {
 } word_row;
 static const word_row words[] = {{"decompose", "DECOMPOSE", false}, {"align", "ALIGN", false},
                                  {"shift", "SHIFT", true},          {"grow", "GROW", true},
-                                 {"merge", "MERGE", true},          {"loop", "LOOP", false}};
+                                 {"merge", "MERGE", true},          {"loop", "LOOP", false},
+                                 {"indices", "INDICES", false}};
 
 static const word_row *known(const char *text) {
   const char *end = og_word_end(text);
@@ -55,6 +56,7 @@ void og_write_vmap(FILE *to, const og_op *op) {
       og_die(op->vmap.location, "unexpected '%s' after `vmap %s`", names, row->word);
     fprintf(to, ".vmap_rule = PX__VMAP_%s, .vmap_mask = 0x%x, ", row->rule,
             named_params(op, names));
+    if (!strcmp(row->rule, "INDICES")) fprintf(to, ".vmap_run = px__vmap_indices, ");
   } else if (begins(text, "as")) {
     if (!og_is(op, "reduce") || !og_find(text + 3))
       og_die(op->vmap.location, "`vmap as` requires a reduction and the name of another one");

@@ -238,7 +238,10 @@ static void one_norm(const walk *w, const char *base, px__axes_offset at) {
              extreme ? join_extremes : add_sums, &s);
   store(w, at, !power ? s.sum : p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / p));
 }
-PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&args->p, 2), false); }
+PX_KERNEL(norm) {
+  double p = px__norm_order(&args->p, args->out, args->self);
+  return run(args->out, args->self, one_norm, p, false);
+}
 
 // ---- logsumexp
 

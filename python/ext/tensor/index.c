@@ -260,15 +260,15 @@ static PyObject *call_index(const parsed_index *r) {
                                     {"dims", PX_IS(p.dims, p.count)}});
 }
 
-static int call_index_put(const parsed_index *r, px_tensor *values, bool accumulate) {
+static px_tensor *call_index_put(const parsed_index *r, px_call_mode mode, px_tensor *values,
+                                 bool accumulate) {
   index_tensors p = index_tensors_of(r);
   ext_named named[] = {{"self", PX_T(r->view)},
                        {"indices", PX_TS(p.indices, p.count)},
                        {"dims", PX_IS(p.dims, p.count)},
                        {"values", PX_T(values)},
                        {"accumulate", PX_B(accumulate)}};
-  PX_SCOPED(px_tensor) done = ext_op_tensor(EXT_OP("index_put"), PX_CALL_INPLACE, 5, named);
-  return done ? 0 : -1;
+  return ext_op_tensor(EXT_OP("index_put"), mode, 5, named);
 }
 
 // ---- reading
@@ -363,7 +363,9 @@ static int write_view(px_tensor *view, PyObject *value) {
 static int write_index(parsed_index *r, PyObject *value) {
   PX_SCOPED(px_tensor) given = value_tensor(r->view, value);
   PX_SCOPED(px_tensor) source = given ? without_leading_ones(given, 0) : NULL;
-  return source ? call_index_put(r, source, false) : -1;
+  PX_SCOPED(px_tensor)
+  done = source ? call_index_put(r, PX_CALL_INPLACE, source, false) : NULL;
+  return done ? 0 : -1;
 }
 
 // The given index tensors. A 0-dim integer becomes a list of one: it is no view to write to.
@@ -386,38 +388,17 @@ static PyObject *tensors_of(const char *name, PyObject *indices) {
   return list ? PyList_AsTuple(list) : NULL;
 }
 
-// Writes values at the indices to self, or to a copy of it.
-static PyObject *put_values(PyObject *self, PyObject *index, px_tensor *values, bool accumulate) {
+// Writes values at the indices to self in place, or to a copy of it.
+static PyObject *put_values(PyObject *self, PyObject *index, px_call_mode mode, px_tensor *values,
+                            bool accumulate) {
   parsed_index r;
-  if (!self || !index) return NULL;
-  int status = read_index(&r, self, index);
-  if (status == 0) status = call_index_put(&r, values, accumulate);
-  parsed_index_free(&r);
-  return status < 0 ? NULL : Py_NewRef(self);
-}
-// True if indices or values are batched by vmap (phlox/vmap.h).
-static bool any_batched(PyObject *indices, px_tensor *values) {
-  EXT_OWNED *items = ext_items(indices, "");
-  bool mapped = px_tensor_is_batched(values);
-  if (!items) PyErr_Clear();  // put_values reports the error
-  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items); i++) {
-    PyObject *item = PySequence_Fast_GET_ITEM(items, i);
-    mapped |= ext_is_tensor(item) && px_tensor_is_batched(ext_tensor(item));
-  }
-  return mapped;
-}
-// A copy to write to; with one copy per batch index if indices or values are batched.
-static PyObject *copy_to_write(PyObject *input, PyObject *indices, px_tensor *values) {
   px_tensor *made = NULL;
-  PX_SCOPED(px_tensor) repeated = NULL;
-  if (px_tensor_is_batched(ext_tensor(input)) || !any_batched(indices, values))
-    return PyObject_CallMethod(input, "clone", NULL);
-  EXT_TRY(px_unbatch(&repeated, ext_tensor(input), 0));
-  PX_SCOPED(px_tensor)
-  copy = ext_op_tensor(
-      EXT_OP("clone"), PX_CALL_NEW, 2,
-      (ext_named[]){{"self", PX_T(repeated)}, {"memory_format", PX_TX("contiguous_format")}});
-  return copy ? ext_result(px_batch(&made, copy, 0), &made) : NULL;
+  if (!self || !index) return NULL;
+  if (read_index(&r, self, index) == 0) made = call_index_put(&r, mode, values, accumulate);
+  parsed_index_free(&r);
+  if (!made || mode == PX_CALL_NEW) return made ? ext_wrap(made) : NULL;
+  px_release(made);
+  return Py_NewRef(self);
 }
 EXT_FUNCTION_AND_METHOD(
     torch, tensor, index_put,
@@ -432,8 +413,7 @@ EXT_FUNCTION_AND_METHOD(
   EXT_BIND(input, indices, values, accumulate);
   if (!ext_need_tensor(input, "index_put", "input")) return NULL;
   EXT_OWNED *index = tensors_of("index_put", indices);
-  EXT_OWNED *copy = index ? copy_to_write(input, index, values) : NULL;
-  return put_values(copy, index, values, accumulate);
+  return put_values(input, index, PX_CALL_NEW, values, accumulate);
 }
 // ---- masked indexing
 
@@ -496,9 +476,7 @@ EXT_FUNCTION(torch, _unsafe_masked_index_put_accumulate,
   if (px_tensor_numel(input) == 0) return PyObject_CallMethod(from, "clone", NULL);
   EXT_OWNED *index = clamp_indices(input, indices);
   EXT_OWNED *added = index ? filled_outside(values, mask, px_int(0)) : NULL;
-  EXT_OWNED *copy = added ? copy_to_write(from, index, ext_tensor(added)) : NULL;
-  if (!copy) return NULL;
-  return put_values(copy, index, ext_tensor(added), true);
+  return added ? put_values(from, index, PX_CALL_NEW, ext_tensor(added), true) : NULL;
 }
 
 EXT_METHOD(tensor, index_put_,
@@ -513,7 +491,7 @@ EXT_METHOD(tensor, index_put_,
   bool accumulate;
   EXT_BIND(indices, values, accumulate);
   EXT_OWNED *index = tensors_of("index_put_", indices);
-  return put_values(self, index, values, accumulate);
+  return put_values(self, index, PX_CALL_INPLACE, values, accumulate);
 }
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {

@@ -15,7 +15,7 @@ def _input(x):
         raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
     if x.requires_grad:
         return x.view_as(x)
-    return _C._dual_variable(x) if _C._is_dual(x) else x.data.requires_grad_()
+    return _C._dual_variable(x) if _C._is_dual(x) else _C._dual_change(x).requires_grad_()
 
 
 def _detach_from(tree, inputs):

@@ -429,8 +429,10 @@ class KindLR(_Options, LRScheduler):
         for name, value in zip(self._options, filled):
             if getattr(self, name) is None and not isnan(value):
                 setattr(self, name, int(value))
-        if not isnan(first) and last_epoch == -1:
+        if "div_factor" in self._options and last_epoch == -1:
             self._begin(optimizer, first)
+        if "div_factor" in self._options and any("initial_lr" in group and "max_lr" not in group for group in optimizer.param_groups):
+            raise KeyError("max_lr")  # of the schedule to resume
         if "step_size_up" in self._options and last_epoch == -1:
             self._note(optimizer, lr=_per_group("base_lr", optimizer, self.base_lr))
         if "swa_lr" in self._options:

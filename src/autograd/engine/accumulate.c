@@ -181,7 +181,7 @@ static px_status first(px_tensor **out, px_tensor *leaf, px_tensor *grad) {
   // An unshared gradient is moved into .grad without a copy.
   bool lazy = px_tensor_marks(grad) & (PX_MARK_CONJ | PX_MARK_NEG);
   if (!px_grad_enabled() && !lazy && px__unseen(grad) && same_layout(grad, leaf))
-    return px_tensor_detach(out, grad);
+    return px_tensor_share(out, grad);
   return copy_as(out, grad, leaf);
 }
 

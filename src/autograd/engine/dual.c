@@ -18,8 +18,6 @@ struct px_duals {
   bool derived;                   // a tangent may require reverse-mode gradients
 };
 
-bool px_tensor_is_dual(const px_tensor *self) { return px__forward() && px__is_dual(self); }
-
 px_status px_duals_begin(px_duals **out) {
   PX_GIVEN(out);
   *out = NULL;
@@ -112,12 +110,6 @@ static px_status apply_dual(px_node *node, const px__run *run) {
 static void end_dual(px_node *node) { px_release(((px__dual *)node)->change); }
 static const px__kind dual_kind = {apply_dual, NULL, end_dual};
 
-static px_status apply_primal(px_node *node, const px__run *run) {
-  run->out[0] = px_retain(run->grads[0]);
-  return PX_OK;
-}
-static const px__kind primal_kind = {apply_primal, NULL, NULL};
-
 px_status px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_tensor *tangent) {
   PX_GIVEN(out);
   PX_GIVEN(level);
@@ -129,7 +121,7 @@ px_status px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_ten
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(variable_of(&variable, level, self));
-  PX_TRY(px_tensor_detach(&made, self));
+  PX_TRY(px_tensor_share(&made, self));
   PX_TRY(px__node_new(&node, &dual_kind, "MakeDual", sizeof(px__dual), 2, 1, &made));
   PX_TRY(px_saved_new(&((px__dual *)node)->change, tangent, false));
   PX_TRY(px__edge_of(&node->edges[0], self));
@@ -140,22 +132,6 @@ px_status px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_ten
   node->forward_only = !px_grad_enabled() || !px_tensor_requires_grad(self);
   PX_TRY(px__set_history(made, node, 0));
   level->derived |= px_tensor_requires_grad(tangent);
-  *out = PX_MOVE(made);
-  return PX_OK;
-}
-
-// Returns an alias with self's history of one mode.
-static px_status alias_for(px_tensor **out, px_tensor *self, bool reverse) {
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_node) node = NULL;
-  PX_TRY(px_tensor_detach(&made, self));
-  PX_TRY(px__node_new(&node, &primal_kind, "AliasBackward0", sizeof(px_node), 1, 1, &made));
-  PX_TRY(px__edge_of(&node->edges[0], self));
-  px__node_sited(node, NULL);
-  node->level = (uint8_t)px__history_level(self);
-  node->reverse_only = reverse;
-  PX_TRY(px__set_history(made, node, 0));
-  if (!reverse) node->forward_only = true;
   *out = PX_MOVE(made);
   return PX_OK;
 }
@@ -175,9 +151,9 @@ px_status px_dual_variable(px_tensor **out, px_tensor *self) {
   PX_SCOPED(px_tensor) leaf = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_node) node = NULL;
-  PX_TRY(px_tensor_detach(&leaf, self));
+  PX_TRY(px_tensor_share(&leaf, self));
   PX_TRY(px_tensor_set_requires_grad(leaf, true));
-  PX_TRY(px_tensor_detach(&made, self));
+  PX_TRY(px_tensor_share(&made, self));
   PX_TRY(px__node_new(&node, &variable_kind, "DualVariable", sizeof(px_node), 2, 1, &made));
   PX_TRY(px__edge_of(&node->edges[0], leaf));
   PX_TRY(px__edge_of(&node->edges[1], self));
@@ -186,25 +162,6 @@ px_status px_dual_variable(px_tensor **out, px_tensor *self) {
   PX_TRY(px__set_history(made, node, 0));
   *out = PX_MOVE(made);
   return PX_OK;
-}
-
-px_status px_dual_primal(px_tensor **out, px_tensor *self) {
-  PX_GIVEN(out);
-  PX_GIVEN(self);
-  *out = NULL;
-  if (!px__is_dual(self) || px_modes_get().forward > 1) {
-    *out = px_retain(self);
-    return PX_OK;
-  }
-  if (!px_tensor_requires_grad(self)) return px_tensor_detach(out, self);
-  return alias_for(out, self, true);
-}
-
-px_status px_dual_change(px_tensor **out, px_tensor *self) {
-  PX_GIVEN(out);
-  PX_GIVEN(self);
-  *out = NULL;
-  return px_tensor_is_dual(self) ? alias_for(out, self, false) : px_tensor_detach(out, self);
 }
 
 px_status px_dual_tangents(px_tensor **results, px_duals *level, int64_t count,

@@ -215,7 +215,7 @@ static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
   if (is_output) saved->origin = t;
   bool itself = !saved->alias || (marks & (PX_MARK_ALIASED | PX_MARK_WRAPPED));
   if (!is_output && (!itself || px__packs(t))) PX_TRY(px__edge_of(&saved->history, t));
-  if (!itself) return px_tensor_detach(&saved->tensor, t);
+  if (!itself) return px_tensor_share(&saved->tensor, t);
   saved->tensor = px_retain(t);
   return PX_OK;
 }

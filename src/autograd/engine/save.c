@@ -152,7 +152,7 @@ static px_status save_tensor(px__filling *f, px_tensor **slot, px_tensor *t, px_
     save.version = px_tensor_version(t) - (was_changed ? 1 : 0);
     save.alias = save.result >= 0 || !keeps_itself(t);
     if (save.alias)
-      PX_TRY(px_tensor_detach(&save.tensor, t));
+      PX_TRY(px_tensor_share(&save.tensor, t));
     else
       save.tensor = px_retain(t);
   }
@@ -315,6 +315,23 @@ static uint32_t required_params(px__op_node *self, const px__run *run, int *firs
 // Results argument if no results were saved.
 static px_tensor *const no_results[PX__MAX_PARAMS_OF_OP];
 
+// True if the gradients of a pass without create_graph will have tangents. Formulas then choose
+// differentiable ops, as in grad mode. A tangent of a single level has no tangent.
+static bool gets_tangents(const px__op_node *self, const px__run *run) {
+  if (px_grad_enabled() || !px__forward()) return false;
+  if (px__run_forward() && px_modes_get().forward == 1) return false;
+  bool dual = self->node.dual;
+  for (int i = 0; i < self->node.result_count && !dual; i++)
+    dual = run->grads[i] && px__is_dual(run->grads[i]);
+  return dual;
+}
+static px_status drop_reverse_history(px_tensor **t) {
+  if (!*t || !px_tensor_requires_grad(*t)) return PX_OK;
+  PX_SCOPED(px_tensor) recorded = *t;
+  *t = NULL;
+  return px_dual_change(t, recorded);
+}
+
 static px_status call(px__op_node *self, const px__run *run, const px_value *args,
                       px_tensor *const *results) {
   px_tensor *out[PX__MAX_PARAMS_OF_OP] = {0};
@@ -328,7 +345,10 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
   if (!op->save_result_mask) b.results = no_results;
   PX_CHECK(op->gradient && !(needs & ~op->grad_mask), PX_UNIMPLEMENTED,
            "derivative for aten::%s is not implemented", op->name);
+  bool tangents = gets_tangents(self, run);
+  if (tangents) px_grad_set_enabled(true);
   px_status status = op->gradient(&b);
+  if (tangents) px_grad_set_enabled(false);
   for (int i = 0; i < op->param_count; i++) {
     bool lands = out[i] && (op->grad_mask >> i & 1) && !lists[i];
     if (lands)
@@ -336,6 +356,8 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
     else
       px_release(out[i]);
   }
+  for (int i = 0; tangents && i < self->node.edge_count && status == PX_OK; i++)
+    status = drop_reverse_history(&run->out[i]);
   return status;
 }
 

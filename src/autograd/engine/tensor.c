@@ -87,7 +87,7 @@ px_status px__edge_of(px__edge *out, px_tensor *t) {
 
 px_status px__with_history(px_tensor **out, const px_tensor *t, px__edge edge) {
   PX_SCOPED(px_tensor) alias = NULL;
-  PX_TRY(px_tensor_detach(&alias, t));
+  PX_TRY(px_tensor_share(&alias, t));
   if (edge.node) PX_TRY(set_history(alias, edge.node, edge.nr));
   *out = PX_MOVE(alias);
   return PX_OK;
@@ -107,6 +107,51 @@ px_status px_node_result(px_tensor **out, px_node *node, int nr) {
   }
   *out = PX_MOVE(made);
   return PX_OK;
+}
+
+// ---- aliases with the history of one mode
+
+bool px_tensor_is_dual(const px_tensor *self) { return px__forward() && px__is_dual(self); }
+
+static px_status apply_primal(px_node *node, const px__run *run) {
+  run->out[0] = px_retain(run->grads[0]);
+  return PX_OK;
+}
+static const px__kind primal_kind = {apply_primal, NULL, NULL};
+
+// Returns an alias with self's history of one mode.
+static px_status alias_for(px_tensor **out, px_tensor *self, bool reverse) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px_tensor_share(&made, self));
+  PX_TRY(px__node_new(&node, &primal_kind, "AliasBackward0", sizeof(px_node), 1, 1, &made));
+  PX_TRY(px__edge_of(&node->edges[0], self));
+  px__node_sited(node, NULL);
+  node->level = (uint8_t)px__history_level(self);
+  node->reverse_only = reverse;
+  PX_TRY(px__set_history(made, node, 0));
+  if (!reverse) node->forward_only = true;
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px_dual_primal(px_tensor **out, px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  *out = NULL;
+  if (!px__is_dual(self) || px_modes_get().forward > 1) {
+    *out = px_retain(self);
+    return PX_OK;
+  }
+  if (!px_tensor_requires_grad(self)) return px_tensor_share(out, self);
+  return alias_for(out, self, true);
+}
+
+px_status px_dual_change(px_tensor **out, px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  *out = NULL;
+  return px_tensor_is_dual(self) ? alias_for(out, self, false) : px_tensor_share(out, self);
 }
 
 // ---- requires_grad
@@ -176,7 +221,7 @@ px_status px_tensor_detach_inplace(px_tensor *self) {
   px__grad_state *state = px__grad_state_of(self);
   px_tensor_mark(self, PX_MARK_NEEDS_GRAD, false);
   if (state) px_release(replace_node(state, NULL, 0));
-  return PX_OK;
+  return px_tensor_detach_physical(self);
 }
 
 px_status px_tensor_get_grad_fn(px_node **out, px_tensor *self) {

@@ -20,5 +20,9 @@ typedef px_op_gradient px__backward;
   } \
   static inline px_status grad_##name(px__backward *b, const px__##name##_grad *args)
 
+// True if an element of a boolean tensor is true, in any sample of a map. Waits for its device.
+px_status px__any_of_samples(bool *out, const px_tensor *truths)
+    __attribute__((warn_unused_result));
+
 // A formula helper @spread(grad, ...) is the C function px__grad_spread, with the parameters of its
 // `helper` line in the types of args. *out is a new reference.

@@ -5,7 +5,6 @@
 // They call ops, so their results are differentiable.
 #include "autograd/rules/formula.h"
 
-#include <float.h>
 #include <string.h>
 
 #include "grad_functions.h"
@@ -122,14 +121,16 @@ static px_status others_composed(px_tensor **out, const px_tensor *self, int64_t
   return all ? px_reshape(out, made, px_tensor_sizes(self), px_tensor_ndim(self))
              : px_transpose(out, made, dim, -1);
 }
-// Under vmap the answer must hold for all batch indices and cannot be read: assume a zero.
-static px_status any_zero(bool *out, const px_tensor *zero) {
+px_status px__any_of_samples(bool *out, const px_tensor *truths) {
   PX_SCOPED(px_tensor) any = NULL;
   px_scalar found;
-  if (px_tensor_is_batched(zero)) return *out = true, PX_OK;
-  PX_TRY(px_any(&any, zero, NULL, 0, false));
+  *out = false;
+  while (px_tensor_is_batched(truths)) truths = px_tensor_physical(truths);
+  if (px_tensor_device(truths).type == PX_META || !px_tensor_numel(truths)) return PX_OK;
+  PX_TRY(px_any(&any, truths, NULL, 0, false));
   PX_TRY(px_tensor_item(&found, any));
-  return *out = px_scalar_int(found) != 0, PX_OK;
+  *out = px_scalar_int(found) != 0;
+  return PX_OK;
 }
 // Gradient of prod: the product of all other elements, also with zeros.
 px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_value dim,
@@ -146,7 +147,7 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
   px_value dims = all ? PX_NONE() : PX_IS(&dim.v.i, 1);
   bool composed = false;
   PX_TRY(px_eq_scalar(&zero, self, px_int(0)));
-  if (px_grad_enabled() && px_tensor_ndim(self)) PX_TRY(any_zero(&composed, zero));
+  if (px_grad_enabled() && px_tensor_ndim(self)) PX_TRY(px__any_of_samples(&composed, zero));
   if (composed) {
     PX_TRY(others_composed(&others, self, all ? 0 : dim.v.i, all));
     PX_TRY(spread_like(&wide, grad, self, dims, keepdim));
@@ -177,8 +178,12 @@ static px_status zeros_of(px_tensor **out, const px_tensor *t) {
   return px_zeros_like(out, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL);
 }
 
-// Gradient of the imaginary part.
-px_status px__grad_imaginary(px_tensor **out, px_tensor *grad) { return times_i(out, grad); }
+// Gradient of the imaginary part. A product with the imaginary unit would be NaN for infinities.
+px_status px__grad_imaginary(px_tensor **out, px_tensor *grad) {
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_TRY(px_zeros_like(&none, grad, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  return px_complex_of(out, none, grad);
+}
 
 // Gradient of the angle: the direction i * self divided by |self|^2, 0 at 0.
 px_status px__grad_angle(px_tensor **out, px_tensor *grad, px_tensor *self) {
@@ -276,6 +281,7 @@ px_status px__grad_norm(px_tensor **out, px_tensor *grad, px_tensor *self, px_te
                         px_value p, px_value dim, bool keepdim) {
   double power = p.kind == PX_ARG_NONE ? 2 : px_value_float(p);
   PX_SCOPED(px_tensor) slope = NULL;
+  PX_SCOPED(px_tensor) divisor = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) quotient = NULL;
   PX_SCOPED(px_tensor) zero = NULL;
@@ -292,9 +298,10 @@ px_status px__grad_norm(px_tensor **out, px_tensor *grad, px_tensor *self, px_te
     return px_mul(out, share, sign);
   }
   PX_TRY(norm_slope(&slope, self, power));
-  PX_TRY(px_pow_scalar(&scale, result, px_float(power - 1)));
-  PX_TRY(px_div(&quotient, grad, scale));
   PX_TRY(px_eq_scalar(&zero, result, px_int(0)));
+  PX_TRY(px_masked_fill(&divisor, result, zero, px_int(1)));
+  PX_TRY(px_pow_scalar(&scale, divisor, px_float(power - 1)));
+  PX_TRY(px_div(&quotient, grad, scale));
   PX_TRY(px_masked_fill(&none, quotient, zero, px_int(0)));
   PX_TRY(spread_like(&wide, none, self, dim, keepdim));
   return px_mul(out, wide, slope);
@@ -312,57 +319,6 @@ px_status px__grad_logsumexp(px_tensor **out, px_tensor *grad, px_tensor *self, 
   PX_TRY(px_sub(&offset, self, wide, px_int(1)));
   PX_TRY(px_exp(&weight, offset));
   return px_mul(out, spread, weight);
-}
-
-// Returns each element's share exp(self + s). s is the reverse logcumsumexp of (logs - result)
-// along dim.
-static px_status shares_of_log_sums(px_tensor **out, const px_tensor *logs, const px_tensor *self,
-                                    const px_tensor *result, int64_t dim) {
-  PX_SCOPED(px_tensor) less = NULL;
-  PX_SCOPED(px_tensor) reversed = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(px_sub(&less, logs, result, px_int(1)));
-  PX_TRY(px_flip(&reversed, less, &dim, 1));
-  PX_TRY(px_logcumsumexp(&sums, reversed, dim));
-  PX_TRY(px_flip(&back, sums, &dim, 1));
-  PX_TRY(px_add(&both, back, self, px_int(1)));
-  return px_exp(out, both);
-}
-// Logarithm of the gradient where it has the given sign, elsewhere the lowest finite value, whose
-// exponential is 0. Infinities would cancel to NaN.
-static px_status logs_where(px_tensor **out, const px_tensor *logs, const px_tensor *grad,
-                            bool positive) {
-  PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(positive ? px_le_scalar(&other, grad, px_int(0)) : px_ge_scalar(&other, grad, px_int(0)));
-  px_dtype dtype = px_tensor_dtype(logs);
-  double lowest = dtype == PX_FLOAT64    ? -DBL_MAX
-                  : dtype == PX_FLOAT16  ? -65504
-                  : dtype == PX_BFLOAT16 ? -0x1.fep127
-                                         : -(double)FLT_MAX;
-  return px_masked_fill(out, logs, other, px_float(lowest));
-}
-px_status px__grad_logcumsumexp(px_tensor **out, px_tensor *grad, px_tensor *self,
-                                px_tensor *result, int64_t dim) {
-  PX_SCOPED(px_tensor) size = NULL;
-  PX_SCOPED(px_tensor) logs = NULL;
-  PX_SCOPED(px_tensor) positive = NULL;
-  PX_SCOPED(px_tensor) negative = NULL;
-  PX_SCOPED(px_tensor) more = NULL;
-  PX_SCOPED(px_tensor) less = NULL;
-  if (!px_tensor_ndim(self)) return *out = px_retain(grad), PX_OK;
-  if (px_dtype_is_complex(px_tensor_dtype(self))) {
-    PX_TRY(px_log(&logs, grad));
-    return shares_of_log_sums(out, logs, self, result, dim);
-  }
-  PX_TRY(px_abs(&size, grad));
-  PX_TRY(px_log(&logs, size));
-  PX_TRY(logs_where(&positive, logs, grad, true));
-  PX_TRY(logs_where(&negative, logs, grad, false));
-  PX_TRY(shares_of_log_sums(&more, positive, self, result, dim));
-  PX_TRY(shares_of_log_sums(&less, negative, self, result, dim));
-  return px_sub(out, more, less, px_int(1));
 }
 
 // Derivative of cumprod composed of ops, for second derivatives. [.., j, i] is the product up to i
@@ -409,8 +365,9 @@ px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, in
 
 // Missing derivative of an op: fails instead of returning zero. The error class is PyTorch's.
 px_status px__grad_unimplemented(px__backward *b) {
+  const char *name = b->op->python_name ? b->op->python_name : b->op->name;
   PX_FAIL(PX_RUNTIME, "derivative for aten::%s is not implemented",
-          b->op->python_name ? b->op->python_name : b->op->name);
+          name + !strncmp(name, "_linalg_", 8));
 }
 // Missing derivative of one parameter of an op.
 px_status px__grad_unknown(px_tensor **out, px_tensor *grad, const char *what) {

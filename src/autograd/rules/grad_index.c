@@ -210,6 +210,13 @@ PX_GRAD(stack) {
   return PX_OK;
 }
 
+PX_GRAD(vmap_join) {
+  int n = args->samples.n;
+  for (int i = 0; args->grad && i < n; i++)
+    PX_TRY(px__vmap_sample(&args->d_samples[i], args->grad, i, args->level, n));
+  return PX_OK;
+}
+
 // ---- repeating and rearranging
 
 // Folds the gradient to [repeats, size] pairs and sums over the repeats. The engine sums leading

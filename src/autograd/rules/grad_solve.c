@@ -279,16 +279,9 @@ static px_status regular(px_tensor **out, const px_tensor *lu) {
   return px_add(out, lu, wide, px_float(tiny));
 }
 static px_status has_zero(bool *out, const px_tensor *t) {
-  px_scalar truth;
   PX_SCOPED(px_tensor) zero = NULL;
-  PX_SCOPED(px_tensor) any = NULL;
-  *out = false;
-  if (px_tensor_device(t).type == PX_META || !px_tensor_numel(t)) return PX_OK;
   PX_TRY(px_eq_scalar(&zero, t, px_int(0)));
-  PX_TRY(px_any(&any, zero, NULL, 0, false));
-  PX_TRY(px_tensor_item(&truth, any));
-  *out = px_scalar_int(truth) != 0;
-  return PX_OK;
+  return px__any_of_samples(out, zero);
 }
 // grad times the conjugate cofactor matrix, by singular values:
 // conj(det U det V') U diag(products of the other singular values) V'. It is differentiable for

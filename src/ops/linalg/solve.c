@@ -73,7 +73,7 @@ PX_RUN(_linalg_permutation) {
   sizes[lu->ndim - 1] = rows_of(lu);
   return px__call_result(call, 0, lu->ndim, sizes, (px_dtype)lu->dtype);
 }
-PX_RUN(_linalg_ldl) {
+PX_RUN(_linalg_ldl_factor_ex) {
   const px_tensor *a = args->self;
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), rows_of(a)));
@@ -438,7 +438,7 @@ static px_status ldl(px_tensor **results, px_tensor **info, const px_tensor *sel
                      bool check) {
   PX_TRY(px__check_square(self, "torch.linalg.ldl_factor_ex"));
   PX_TRY(px__check_numbers(self, "torch.linalg.ldl_factor_ex", true));
-  PX_TRY(px__linalg_ldl(&results[0], &results[1], info, self, hermitian));
+  PX_TRY(px__linalg_ldl_factor_ex(&results[0], &results[1], info, self, hermitian));
   return check ? px__check_info(*info, PX_LINALG, "torch.linalg.ldl_factor", not_factored) : PX_OK;
 }
 PX_RUN(linalg_ldl_factor_ex) {

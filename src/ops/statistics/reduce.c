@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of differences and integrals along a dimension, and of hashes. Differences and
-// integrals combine two views of neighbours: all elements but the last and all but the first.
+// Run functions of differences and integrals along a dimension, of hashes, of norms of complex
+// numbers, and of the derivatives
+// of logcumsumexp. Differences and integrals combine two views of neighbours: all elements but the
+// last and all but the first.
+#include <float.h>
+
 #include "hidden/reduce.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/reduce.h"
@@ -132,4 +137,117 @@ PX_RUN(hash_tensor) {
   PX_TRY(px_view_dtype(&bits, wide, PX_INT64));
   PX_TRY(px_xor_of(&hash, bits, dim.v.ints, dim.n, args->keepdim));
   return px_view_dtype(&call->results[0], hash, PX_UINT64);
+}
+
+// ---- norms and deviations of complex numbers
+
+PX_RUN(complex_norm2) {
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_TRY(px_abs(&sizes, args->self));
+  return px_norm(&call->results[0], sizes, px_int(2), args->dim.v.ints, args->dim.n, args->keepdim,
+                 PX_DTYPE_NONE);
+}
+PX_RUN(complex_norm) {
+  PX_SCOPED(px_tensor) self = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  px_scalar two = px_int(2), p = px__given(args->p) ? px_value_scalar(args->p) : two;
+  px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
+  PX_CHECK(px_dtype_is_complex(dtype), PX_RUNTIME,
+           "linalg.vector_norm: dtype should be complex for complex inputs, but got %s",
+           px_dtype_class(dtype));
+  PX_TRY(px_to(&self, args->self, dtype, PX_DEVICE_NONE, false, false));
+  if (px_scalar_float(p) == 2)
+    return px_complex_norm2(&call->results[0], self, args->dim.v.ints, args->dim.n, args->keepdim);
+  PX_TRY(px_abs(&sizes, self));
+  return px_norm(&call->results[0], sizes, p, args->dim.v.ints, args->dim.n, args->keepdim,
+                 PX_DTYPE_NONE);
+}
+
+PX_RUN(complex_std) {
+  px_value dim = args->dim;
+  PX_SCOPED(px_tensor) real = NULL;
+  PX_SCOPED(px_tensor) imag = NULL;
+  PX_SCOPED(px_tensor) of_real = NULL;
+  PX_SCOPED(px_tensor) of_imag = NULL;
+  px_scalar less = px__given(args->correction) ? px_value_scalar(args->correction) : px_int(1);
+  PX_TRY(px_real(&real, args->self));
+  PX_TRY(px_imag(&imag, args->self));
+  PX_TRY(px_std(&of_real, real, dim.v.ints, dim.n, less, args->keepdim));
+  PX_TRY(px_std(&of_imag, imag, dim.v.ints, dim.n, less, args->keepdim));
+  return px_hypot(&call->results[0], of_real, of_imag);
+}
+
+// ---- derivatives of logcumsumexp
+
+// exp(logs - sums) summed over the elements from j on, times exp(self): in logarithms.
+static px_status gradient_of_logs(px_tensor **out, const px_tensor *logs, const px_tensor *self,
+                                  const px_tensor *sums, int64_t dim) {
+  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) reversed = NULL;
+  PX_SCOPED(px_tensor) totals = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_TRY(px_sub(&less, logs, sums, px_int(1)));
+  PX_TRY(px_flip(&reversed, less, &dim, 1));
+  PX_TRY(px_logcumsumexp(&totals, reversed, dim));
+  PX_TRY(px_flip(&back, totals, &dim, 1));
+  PX_TRY(px_add(&both, back, self, px_int(1)));
+  return px_exp(out, both);
+}
+// exp(logs + self) summed over the elements up to j, divided by exp(sums).
+static px_status tangent_of_logs(px_tensor **out, const px_tensor *logs, const px_tensor *self,
+                                 const px_tensor *sums, int64_t dim) {
+  PX_SCOPED(px_tensor) more = NULL;
+  PX_SCOPED(px_tensor) totals = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_TRY(px_add(&more, logs, self, px_int(1)));
+  PX_TRY(px_logcumsumexp(&totals, more, dim));
+  PX_TRY(px_sub(&both, totals, sums, px_int(1)));
+  return px_exp(out, both);
+}
+// Logarithm of the factors with the given sign. Elsewhere the lowest finite value, whose
+// exponential is 0: infinities would cancel to NaN.
+static px_status logs_where(px_tensor **out, const px_tensor *logs, const px_tensor *factors,
+                            bool positive) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(positive ? px_le_scalar(&other, factors, px_int(0))
+                  : px_ge_scalar(&other, factors, px_int(0)));
+  px_dtype dtype = (px_dtype)logs->dtype;
+  double lowest = dtype == PX_FLOAT64    ? -DBL_MAX
+                  : dtype == PX_FLOAT16  ? -65504
+                  : dtype == PX_BFLOAT16 ? -0x1.fep127
+                                         : -(double)FLT_MAX;
+  return px_masked_fill(out, logs, other, px_float(lowest));
+}
+// A sum with factors of both signs, from the logarithms of the factors.
+typedef px_status (*of_logs)(px_tensor **out, const px_tensor *logs, const px_tensor *self,
+                             const px_tensor *sums, int64_t dim);
+static px_status signed_sum(px_tensor **out, of_logs sum, const px_tensor *factors,
+                            const px_tensor *self, const px_tensor *sums, int64_t dim) {
+  PX_SCOPED(px_tensor) size = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) positive = NULL;
+  PX_SCOPED(px_tensor) negative = NULL;
+  PX_SCOPED(px_tensor) more = NULL;
+  PX_SCOPED(px_tensor) less = NULL;
+  if (!self->ndim) return px_clone(out, factors, NULL);
+  if (px_dtype_is_complex((px_dtype)self->dtype)) {
+    PX_TRY(px_log(&logs, factors));
+    return sum(out, logs, self, sums, dim);
+  }
+  PX_TRY(px_abs(&size, factors));
+  PX_TRY(px_log(&logs, size));
+  PX_TRY(logs_where(&positive, logs, factors, true));
+  PX_TRY(logs_where(&negative, logs, factors, false));
+  PX_TRY(sum(&more, positive, self, sums, dim));
+  PX_TRY(sum(&less, negative, self, sums, dim));
+  return px_sub(out, more, less, px_int(1));
+}
+PX_RUN(logcumsumexp_backward) {
+  return signed_sum(&call->results[0], gradient_of_logs, args->grad_output, args->self, args->sums,
+                    args->dim);
+}
+PX_RUN(logcumsumexp_tangent) {
+  return signed_sum(&call->results[0], tangent_of_logs, args->tangent, args->self, args->sums,
+                    args->dim);
 }

@@ -73,8 +73,7 @@ PX_RUN(unfold_backward) {
   return PX_OK;
 }
 
-// True if two indices of the geometry may be the same element of memory.
-static bool may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
+bool px_may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
   bool used[PX_MAX_DIMS] = {false};
   int64_t extent = 0;
   for (int n = 0; n < ndim; n++) {
@@ -100,7 +99,7 @@ static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,
   return px_reshape(out, view, (const int64_t[]){-1}, 1);
 }
 
-// Adds grad to `memory` at the elements of a view with internal overlap.
+// Adds grad to `memory` at the elements of a view that may share memory.
 static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *strides,
                              int64_t offset) {
   PX_SCOPED(px_tensor) index = NULL;
@@ -108,6 +107,21 @@ static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *
   PX_TRY(flat_index(&index, memory, grad->ndim, grad->sizes, strides, offset));
   PX_TRY(px_reshape(&flat, grad, (const int64_t[]){-1}, 1));
   return px_index_add_(memory, 0, index, flat, px_int(1));
+}
+
+// Divides each element of `memory` by the number of elements of the base that share it.
+static px_status share_evenly(px_tensor *memory, int ndim, const int64_t *sizes,
+                              const int64_t *strides, int64_t offset) {
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_TRY(px_ones(&ones, sizes, ndim, (px_dtype)memory->dtype, px__tensor_device(memory), false,
+                 false));
+  PX_TRY(px__zeros_like_sized(&count, memory, 1, &memory->numel));
+  PX_TRY(add_strided(count, ones, strides, offset));
+  PX_SCOPED(px_tensor) unused = NULL;
+  PX_TRY(px_eq_scalar(&unused, count, px_int(0)));
+  PX_TRY(px_masked_fill_(count, unused, px_int(1)));
+  return px_div_(memory, count);
 }
 
 // Raises *length to the number of elements of memory spanned by a geometry.
@@ -138,12 +152,14 @@ PX_RUN(as_strided_backward) {
   PX_SCOPED(px_tensor) memory = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px__zeros_like_sized(&memory, grad, 1, &length));
-  if (may_overlap(grad->ndim, grad->sizes, stride.v.ints)) {
+  if (px_may_overlap(grad->ndim, grad->sizes, stride.v.ints)) {
     PX_TRY(add_strided(memory, grad, stride.v.ints, offset));
   } else {
     PX_TRY(px_tensor_as_strided(&part, memory, grad->ndim, grad->sizes, stride.v.ints, offset));
     PX_TRY(px__tensor_copy(part, grad, false));
   }
+  if (px_may_overlap(base.n, base.v.ints, base_stride.v.ints))
+    PX_TRY(share_evenly(memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
   PX_SCOPED(px_tensor) base_view = NULL;
   PX_TRY(px_tensor_as_strided(&base_view, memory, base.n, base.v.ints, base_stride.v.ints,
                               base_offset));

@@ -269,6 +269,18 @@ static px_status row_indices(px_tensor *pair[2], const px__vmap_call *b, px_tens
   return px__vmap_ensure_batch_dim(&pair[1], b, input);
 }
 
+// Rows without gradient at the padding.
+static px_status detach_padding(px_tensor **out, px_tensor *rows, const px_tensor *input,
+                                px_value padding) {
+  PX_SCOPED(px_tensor) is_padding = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) fixed = NULL;
+  if (padding.kind == PX_ARG_NONE) return *out = px_retain(rows), PX_OK;
+  PX_TRY(px_eq_scalar(&is_padding, input, px_int(padding.v.i)));
+  PX_TRY(px_unsqueeze(&mask, is_padding, -1));
+  PX_TRY(px_tensor_detach(&fixed, rows));
+  return px_where(out, mask, fixed, rows);
+}
 PX_VMAP_RULE(embedding) {
   px_tensor *made = NULL, *pair[2] = {NULL, NULL};
   const int64_t *padding = args->padding_idx.kind == PX_ARG_NONE ? NULL : &args->padding_idx.v.i;
@@ -276,8 +288,10 @@ PX_VMAP_RULE(embedding) {
     PX_TRY(px_embedding(&made, args->input->physical, args->weight, padding));
     return px__vmap_set_result(b, 0, made);
   }
+  PX_SCOPED(px_tensor) rows = NULL;
   px_status status = row_indices(pair, b, args->input);
-  if (status == PX_OK) status = px_index(&made, args->weight->physical, pair, 2, two_dims, 2);
+  if (status == PX_OK) status = px_index(&rows, args->weight->physical, pair, 2, two_dims, 2);
+  if (status == PX_OK) status = detach_padding(&made, rows, pair[1], args->padding_idx);
   px_release(pair[0]);
   px_release(pair[1]);
   PX_TRY(status);

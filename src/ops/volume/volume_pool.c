@@ -513,6 +513,9 @@ PX_RUN(lp_pool) {
   PX_SCOPED(px_tensor) powers = NULL;
   PX_SCOPED(px_tensor) means = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) others = NULL;
+  PX_SCOPED(px_tensor) roots = NULL;
   PX_TRY(px_pow_scalar(&powers, x, px_float(args->norm_type)));
   if (dims == 1)
     PX_TRY(px_avg_pool1d(&means, powers, LIST(args->kernel_size), LIST(strides), &none, 1,
@@ -522,5 +525,9 @@ PX_RUN(lp_pool) {
                                                        LIST(strides), &none, 1, args->ceil_mode,
                                                        true, NULL));
   PX_TRY(px_mul_scalar(&sums, means, px_int(count)));
-  return px_pow_scalar(&call->results[0], sums, px_float(1 / args->norm_type));
+  // The root has no finite slope at 0: the gradient of such windows is 0.
+  PX_TRY(px_eq_scalar(&zero, sums, px_int(0)));
+  PX_TRY(px_masked_fill(&others, sums, zero, px_int(1)));
+  PX_TRY(px_pow_scalar(&roots, others, px_float(1 / args->norm_type)));
+  return px_masked_fill(&call->results[0], roots, zero, px_int(0));
 }

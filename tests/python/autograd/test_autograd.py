@@ -428,6 +428,39 @@ class Gradients(unittest.TestCase):
             torch.nn.Parameter(torch.tensor([1]))
         self.assertFalse(torch.nn.Parameter(torch.tensor([1]), requires_grad=False).requires_grad)
 
+    def test_functions_without_derivative_raise(self):
+        a, w = torch.tensor([[4.0, 1], [1, 3]], requires_grad=True), torch.tensor([1.0, 2], requires_grad=True)
+        LD, pivots = torch.linalg.ldl_factor(a.detach())
+        calls = {"linalg_ldl_factor_ex": lambda: torch.linalg.ldl_factor(a)[0], "linalg_ldl_solve": lambda: torch.linalg.ldl_solve(LD, pivots, w[:, None]),
+                 "bincount": lambda: torch.bincount(torch.tensor([0, 1]), w), "histogram": lambda: torch.histogram(w, 2)[0],
+                 "floor_divide": lambda: w // 2, "heaviside": lambda: torch.heaviside(w, w)}
+        for name, call in calls.items():
+            result = call()
+            self.assertEqual((result.requires_grad, result.grad_fn.name()), (True, "torch::autograd::NotImplemented"), name)
+            with self.assertRaisesRegex(RuntimeError, f"^derivative for aten::{name} is not implemented$"):
+                result.sum().backward()
+
+    def test_arguments_without_derivative_are_refused(self):
+        F, x, w, classes = torch.nn.functional, torch.ones(3, 2), torch.ones(2, requires_grad=True), torch.tensor([0, 1, 1])
+        calls = {("nll_loss_forward", "weight"): lambda w: F.nll_loss(x, classes, w),
+                 ("nll_loss2d_forward", "weight"): lambda w: F.cross_entropy(x[:, :, None], classes[:, None], w, label_smoothing=0.1),
+                 ("native_batch_norm", "running_mean"): lambda w: F.batch_norm(x, w, x[0]),
+                 ("native_batch_norm", "running_var"): lambda w: F.batch_norm(x, x[0], w)}
+        for (function, name), call in calls.items():
+            text = f"^The function '{function}' is not differentiable with respect to argument '{name}'. This input cannot have requires_grad True.$"
+            for outer in (call, lambda w: torch.vmap(call)(w.expand(2, 2))):
+                with self.assertRaisesRegex(RuntimeError, text):
+                    outer(w)
+                with torch.no_grad():
+                    outer(w)
+
+    def test_as_strided_of_views_that_share_memory(self):
+        windows = lambda x: x.unfold(0, 3, 1)
+        for view in (lambda x: windows(x).as_strided((2, 2, 2), (1, 1, 1)), lambda x: x[:1].expand(3).as_strided((2,), (0,)),
+                     lambda x: windows(x).as_strided((4,), (1,), 1)):
+            x = torch.arange(5.0, dtype=torch.float64).requires_grad_()
+            self.assertTrue(torch.autograd.gradcheck(lambda x: view(x).sin(), x) and torch.autograd.gradgradcheck(lambda x: view(x).sin(), x))
+
     def test_grad_of_non_leaf_warns(self):
         y = torch.ones(1, requires_grad=True) * 2
         with warnings.catch_warnings(record=True) as caught:

@@ -89,6 +89,47 @@ class Functional(unittest.TestCase):
         first, = phlox.autograd.grad(power.real.sum(), x, create_graph=True)
         self.assertEqual(phlox.autograd.grad(first.real.sum(), x)[0].tolist(), [0])
 
+    def test_second_derivatives_and_tangents_at_zero(self):
+        t, F = phlox, phlox.nn.functional
+        zeros, zero, nothing = t.zeros(2, dtype=t.float64), t.zeros((), dtype=t.float64), t.zeros(2, 2, dtype=t.float64)
+        number = lambda value: t.tensor(value, dtype=t.float64)
+        cases = {  # function, input, first and second derivatives
+            **{f"norm {p}": (lambda x, p=p: t.linalg.vector_norm(x, p), zeros, zeros, nothing) for p in (1, 2, 3, math.inf)},
+            "std": (t.std, zeros, zeros, nothing), "dist": (lambda x: t.dist(x, zeros), zeros, zeros, nothing),
+            "cdist": (lambda x: t.cdist(x[None], zeros[None]).sum(), zeros, zeros, nothing),
+            "pairwise_distance": (lambda x: F.pairwise_distance(x[None], zeros[None], eps=0).sum(), zeros, zeros, nothing),
+            **{f"lp_pool {p}": (lambda x, p=p: F.lp_pool1d(x[None], p, 2).sum(), zeros, zeros, nothing) for p in (1.0, 2.0, 3.0)},
+            **{f"x**{n}": (lambda x, n=n: x**n, zero, number(float(n == 1)), number(2.0 * (n == 2))) for n in (0, 1, 2, 3, 4)},
+            "pow(x, 0)": (lambda x: t.pow(x, zero), zero, zero, zero), "pow(0, x)": (lambda x: t.pow(zero, x), number(1.5), zero, zero),
+            "copysign": (lambda x: t.copysign(x, number(-1.0)), zero, zero, zero), "logit": (lambda x: t.logit(x, 1e-3), zero, zero, zero),
+            **{f.__name__: (f, number(800.0), f(number(800.0)) / 800, zero) for f in (F.elu, F.celu, F.selu)},
+            "log_ndtr": (t.special.log_ndtr, number(40.0), zero, zero),
+            "imag": (lambda x: t.sqrt(t.complex(x, x).imag), zero, number(math.inf), number(-math.inf)),
+        }
+        forward, reverse = t.func.jacfwd, t.func.jacrev
+        for name, (function, x, first, second) in cases.items():
+            for what, derive in (("first", (forward, reverse)), ("second", list(itertools.product((forward, reverse), repeat=2)))):
+                for way in derive:
+                    with self.subTest(name, derivative=what, way=[w.__name__ for w in (way if what == "second" else (way,))]):
+                        found = (way[0](way[1](function)) if what == "second" else way(function))(x)
+                        self.assertTrue(t.allclose(found, second if what == "second" else first, atol=1e-12), found)
+
+    def test_complex_norm_and_deviation_where_an_element_is_zero(self):
+        x = phlox.tensor([0j, 1 + 1j], dtype=phlox.complex128)
+        for function in (phlox.linalg.vector_norm, lambda x: phlox.dist(x, phlox.zeros_like(x)), lambda x: phlox.std(phlox.cat([x, -x]))):
+            parts = lambda y: function(phlox.view_as_complex(y))
+            hessian = phlox.func.hessian(parts)(phlox.view_as_real(x))
+            moved = phlox.func.hessian(parts)(phlox.view_as_real(x) + 1e-9)
+            self.assertTrue(phlox.allclose(hessian, moved, atol=1e-6) and hessian[0, 0, 0, 0] > 0.1)
+
+    def test_third_derivatives_of_gelu(self):
+        for approximate in ("none", "tanh"):
+            x = phlox.linspace(-3, 3, 13, dtype=phlox.float64, requires_grad=True)
+            def second(x):
+                first, = phlox.autograd.grad(phlox.nn.functional.gelu(x, approximate=approximate).sum(), x, create_graph=True)
+                return phlox.autograd.grad(first.sum(), x, create_graph=True)[0]
+            self.assertTrue(phlox.autograd.gradcheck(second, x))
+
     def test_unsupported_options_and_errors(self):
         F, x = phlox.autograd.functional, phlox.ones(2)
         with self.assertRaisesRegex(NotImplementedError, "Computing Jacobian using forward-AD or forward-over-reverse Hessian"):

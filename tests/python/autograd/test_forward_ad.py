@@ -203,6 +203,26 @@ class DualTensors(unittest.TestCase):
         self.raises(RuntimeError, '`strict=True` and `strategy="forward-mode"` are not supported together (yet).', lambda: jacobian(torch.square, x, strict=True, **forward))
         self.raises(NotImplementedError, '`create_graph=True` and `strategy="forward-mode"` are not supported together', lambda: jacobian(torch.square, x, create_graph=True, **forward))
 
+    def test_gradients_of_a_plain_backward_pass_have_tangents(self):
+        F, fw, gru = phlox.nn.functional, phlox.autograd.forward_ad, phlox.nn.GRU(4, 4).double()
+        functions = {
+            "layer_norm": lambda x: F.layer_norm(x, (4,)), "group_norm": lambda x: F.group_norm(x, 2), "gru": lambda x: gru(x)[0],
+            "batch_norm": lambda x: F.batch_norm(x, None, None, training=True), "cross_entropy": lambda x: F.cross_entropy(x, phlox.arange(4)),
+            "attention": lambda x: F.scaled_dot_product_attention(x, x, x), "prod": lambda x: phlox.prod(x, 0), "det": phlox.linalg.det,
+            "solve": lambda x: phlox.linalg.solve(x, x[0]), "cumprod": lambda x: phlox.cumprod(x, 0)}
+        v = phlox.arange(16, dtype=phlox.float64).reshape(4, 4).cos()
+        for name, function in functions.items():
+            with self.subTest(name):
+                x = (phlox.arange(16, dtype=phlox.float64) ** 2).sin().reshape(4, 4).requires_grad_()
+                with fw.dual_level():
+                    dual = fw.make_dual(x, v)
+                    gradient, = phlox.autograd.grad((function(dual)**2).sum(), dual)
+                    primal, tangent = fw.unpack_dual(gradient)
+                first, = phlox.autograd.grad((function(x)**2).sum(), x, create_graph=True)
+                second, = phlox.autograd.grad((first * v).sum(), x)
+                self.assertTrue(phlox.allclose(primal, first) and phlox.allclose(tangent, second))
+                self.assertFalse(gradient.requires_grad or tangent.requires_grad)
+
     def test_gradcheck_forward_mode(self):
         class Wrong(torch.autograd.Function):
             @staticmethod

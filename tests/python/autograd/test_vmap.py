@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.vmap: functions of one sample applied to batches, gradients inside and outside of it, and its errors."""
-import gc, unittest, warnings
+import gc, itertools, math, unittest, warnings
 
 import phlox as torch
 from phlox import vmap
@@ -51,6 +51,74 @@ FACTORIES = {
     "full_like": lambda x: torch.full_like(x, 3.0), "rand_like": torch.rand_like, "randn_like": torch.randn_like,
     "randint_like": lambda x: torch.randint_like(x, 3), "clone": torch.clone,
 }
+
+
+# Composites that read integers of each sample, as functions of a floating-point tensor and integers.
+def of_bags(mode):
+    return lambda w, k: F.embedding_bag(k, w, mode=mode).sin().sum()
+
+
+READERS = {
+    "embedding_bag": (of_bags("mean"), (5, 4), [[[0, 1], [2, 2]], [[1, 4], [3, 0]], [[0, 0], [1, 1]]]),
+    "embedding_bag of maxima": (of_bags("max"), (5, 4), [[[0, 1], [2, 2]], [[1, 4], [3, 0]], [[0, 0], [1, 1]]]),
+    "offsets": (lambda w, k: F.embedding_bag(torch.tensor([0, 3, 1]), w, k, mode="sum").sin().sum(), (5, 4), [[0, 1], [0, 2], [0, 0]]),
+    "targets of ctc_loss": (lambda w, k: F.ctc_loss(w, k, (5, 4), (2, 1)), (5, 2, 3), [[[1, 2], [2, 1]], [[1, 1], [2, 2]], [[2, 2], [1, 2]]]),
+    "lengths of ctc_loss": (lambda w, k: F.ctc_loss(w, torch.tensor([[1, 2], [2, 1]]), torch.tensor([5, 4]), k), (5, 2, 3), [[2, 1], [1, 2], [2, 2]]),
+    "sparse softmax": (lambda w, k: torch._C._sparse_softmax(k, w, (3, 3, 4), 1).sin().sum(), (2, 4), [[[0, 0], [0, 1]], [[1, 2], [0, 0]], [[1, 1], [0, 2]]]),
+    "embedding": (lambda w, k: F.embedding(k, w, padding_idx=1).sin().sum(), (5, 4), [[0, 1], [1, 4], [2, 2]]),
+    "index": (lambda w, k: w[k].sin().sum(), (5, 4), [[0, 1], [1, 4], [2, 2]]),
+    "index_put": (lambda w, k: torch.index_put(w, (k,), w[:1] * 2).sin().sum(), (5, 4), [[0, 1], [1, 4], [2, 2]]),
+}
+
+
+class ReadersOfIntegers(unittest.TestCase):
+    def check(self, what, found, wanted):
+        with self.subTest(what):
+            self.assertTrue(torch.allclose(found(), wanted()))
+
+    def each(self, function, w, k, of_each):
+        return [function(w[i] if of_each else w, k[i]) for i in range(len(k))]
+
+    def test_gradients_in_all_nestings(self):
+        grad, jvp = torch.func.grad, torch.func.jvp
+        for (name, (value, sizes, integers)), of_each in itertools.product(READERS.items(), (False, True)):
+            one, k = torch.arange(math.prod(sizes), dtype=torch.float64).reshape(sizes).cos(), torch.tensor(integers)
+            w, dims = (torch.stack([one, one * 1.5, one - 0.3]), (0, 0)) if of_each else (one, (None, 0))
+            tangent = lambda w, k: jvp(lambda w: value(w, k), (w,), (w.cos(),))[1]
+            second = lambda w, k: grad(lambda w: (grad(value)(w, k) * w.cos().detach()).sum())(w)
+            for what, f in (("value", value), ("grad", grad(value)), ("jvp", tangent), ("grad of grad", second)):
+                self.check((name, of_each, what), lambda: vmap(f, dims)(w, k), lambda: torch.stack(self.each(f, w, k, of_each)))
+            for what, f in (("value", value), ("grad", grad(value))):
+                self.check((name, of_each, f"grad of vmap of {what}"), lambda: grad(lambda w: vmap(f, dims)(w, k).sin().sum())(w),
+                           lambda: grad(lambda w: torch.stack(self.each(f, w, k, of_each)).sin().sum())(w))
+            flipped = torch.stack([k, k.flip(0)])
+            self.check((name, of_each, "outer map of integers"), lambda: vmap(vmap(grad(value), dims), (None, 0))(w, flipped),
+                       lambda: torch.stack([torch.stack(self.each(grad(value), w, k, of_each)) for k in flipped]))
+            scaled = lambda scale: grad(lambda w, k: value(w * scale, k))
+            scales = torch.tensor([1.0, 2.0], dtype=torch.float64)
+            self.check((name, of_each, "outer map of numbers"), lambda: vmap(lambda scale: vmap(scaled(scale), dims)(w, k))(scales),
+                       lambda: torch.stack([torch.stack(self.each(scaled(scale), w, k, of_each)) for scale in scales]))
+
+    def test_no_samples(self):
+        raises(NotImplementedError, lambda: vmap(READERS["embedding_bag"][0], (None, 0))(torch.ones(5, 4), torch.zeros(0, 2, 2, dtype=torch.int64)),
+               "vmap: embedding_bag of indices of no samples is not implemented")
+
+
+class Detached(unittest.TestCase):
+    CASES = {"detach": lambda y: y.detach() * y, "detach_": lambda y: (y * 1).detach_() * y, "data": lambda y: y.data * y,
+             "no_grad": lambda y: torch.no_grad()(lambda: y * 1)() * y, "nested": lambda y: vmap(lambda z: z.detach())(y[None])[0] * y}
+
+    def test_no_gradient_at_outer_levels(self):
+        x = torch.tensor([2.0, 3.0])
+        for name, function in self.CASES.items():
+            with self.subTest(name):
+                batch = lambda x: vmap(function)(x).sum()
+                self.assertEqual(torch.func.grad(batch)(x).tolist(), [2, 3])
+                if name != "no_grad":  # does not concern forward mode
+                    self.assertEqual(torch.func.jvp(batch, (x,), (torch.ones(2),))[1].tolist(), 5)
+                leaf = x.clone().requires_grad_()
+                batch(leaf).backward()
+                self.assertEqual(leaf.grad.tolist(), [2, 3])
 
 
 class Indexing(unittest.TestCase):
@@ -671,7 +739,7 @@ class Vmap(unittest.TestCase):
             "scatter": (lambda a, i: a.scatter(0, i[:, None], a[:2], reduce="multiply"), x, index), "batch_norm": (lambda a, m, v: F.batch_norm(a, m, v), x, x[:, 0], weight.double()),
             "trained": (lambda a, w: F.batch_norm(a, None, None, w, training=True), x, x[:, 0]), "instance_norm": (F.instance_norm, image),
             "nll_loss": (lambda a, t, w: F.nll_loss(a, t, w, ignore_index=1), image, target, weight), "places": (lambda a, t: F.nll_loss(a, t, reduction="none"), image, target),
-            "one row": (lambda a, t, w: F.nll_loss(a, t, w), weight, target[:, 0, 0, 0], weight), "cross_entropy": (F.cross_entropy, torch.randn(3, 70, 900), torch.randint(0, 900, (3, 70)))}
+            "one row": (lambda a, t, w: F.nll_loss(a, t, w), weight, target[:, 0, 0, 0], weight.clone()), "cross_entropy": (F.cross_entropy, torch.randn(3, 70, 900), torch.randint(0, 900, (3, 70)))}
         for name, (f, *mapped) in cases.items():
             with self.subTest(name), warnings.catch_warnings():
                 warnings.simplefilter("error")

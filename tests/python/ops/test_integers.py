@@ -184,6 +184,16 @@ class Integers(unittest.TestCase):
                 self.assertRaisesRegex(NotImplementedError, "UInt", refused)
 
     @each_device
+    def test_extrema_of_unsigned_and_a_negative_integer_without_dimensions(self):
+        for dtype in (torch.uint16, torch.uint32, torch.uint64):
+            x, top = torch.tensor([1, 200, 5], dtype=dtype), 2**(8 * dtype.itemsize) - 1
+            for name in ("maximum", "fmax", "minimum", "fmin"):
+                found = getattr(torch, name)(x, torch.tensor(-1))
+                self.assertEqual((found.dtype, found.tolist()), (dtype, [top] * 3 if "max" in name else [1, 200, 5]), name)
+            self.assertEqual(torch.clamp(x, min=torch.tensor(-1)).tolist(), [top] * 3)
+            self.assertEqual(torch.maximum(x, torch.tensor(100)).tolist(), [100, 200, 100])
+
+    @each_device
     def test_unsigned_scatter_wraps(self):
         for dtype in torch.uint16, torch.uint32, torch.uint64:
             self.check_scatter(dtype, torch.tensor([1, 2, -2]).to(dtype), torch.tensor([0, 1, 0]), torch.ones(2, dtype=dtype))

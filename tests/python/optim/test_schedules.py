@@ -74,6 +74,14 @@ class Combinations(unittest.TestCase):
         self.assertEqual(schedule_rates.rates(other, second), schedule_rates.rates(o, first))
         self.assertNotIn("_step_count", first.state_dict())
 
+    def test_one_cycle_resumes_from_the_rates_of_its_groups(self):
+        group = lambda **rates: torch.optim.SGD([{"params": [torch.ones(1, requires_grad=True)], **rates}], lr=0.05, momentum=0.9)
+        one_cycle = lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10, last_epoch=3)
+        with self.assertRaisesRegex(KeyError, "max_lr"):
+            one_cycle(group(initial_lr=0.2))
+        with self.assertRaisesRegex(KeyError, "param 'initial_lr' is not specified"):
+            one_cycle(group())
+
     def test_a_failing_schedule_keeps_its_epoch(self):
         class Fails(LRScheduler):
             def get_lr(self):

@@ -3,6 +3,7 @@
 before anything changes."""
 import collections
 import functools
+import itertools
 import math
 import os
 import re
@@ -635,6 +636,14 @@ class Values(Edges):
         self.assertEqual(F.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape, (0, 3, 8))
 
     @each_device
+    def test_norm_of_one_element_is_its_absolute_value(self):
+        for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+            for value, p in itertools.product((1e200, -1e-200, 5e-324, math.inf), (0.5, 1, 2, 3, -1, math.inf, -math.inf)):
+                x = torch.tensor([[value, 3.0]], dtype=torch.float64, device=device)
+                self.assertEqual(torch.linalg.vector_norm(x, p, dim=0).tolist(), [abs(value), 3], (value, p))
+                self.assertEqual(x[0, :1].norm(p).item(), abs(value))
+            self.assertEqual(torch.linalg.vector_norm(torch.tensor([[0.0, 3.0]], device=device), 0, dim=0).tolist(), [0, 1])
+
     def test_norm_of_empty_dimension(self):
         x = torch.zeros(0, 2)
         for norm in torch.linalg.vector_norm, torch.masked.norm:

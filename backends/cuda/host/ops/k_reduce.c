@@ -49,7 +49,7 @@ PX_CUDA_KERNEL(std) {
 PX_CUDA_KERNEL(norm) {
   static const char *const functions[3][3] = {VARIANTS(norm_f64), VARIANTS(norm_f64),
                                               VARIANTS(norm_f64)};
-  k_fold p = {.a = {.f = px__number_or(&args->p, 2)}};
+  k_fold p = {.a = {.f = px__norm_order(&args->p, args->out, args->self)}};
   bool batched = false;
   if (px__cuda_folds_batch && args->self->dtype != PX_FLOAT64) {
     PX_CUDA_PASS(px__cuda_axes(&p, args->out, NULL, args->self, false));
