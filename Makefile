@@ -250,11 +250,11 @@ examples: $(patsubst %.c,$(O)/%,$(wildcard examples/*.c)) $(patsubst examples/ba
 BENCHES  := $(patsubst %.c,$(O)/%,$(wildcard bench/*.c))
 bench: all $(BENCHES)
 	$(PYTHON) $(if $(AGAINST),bench/turns.py $(AGAINST),bench/run.py $(O)/bench.json)
-# Reference pages, generated from the tables: $(O)/docs/{ops,layers,optim,environment}.md
+# The pages of docs/ and the generated reference, in $(O)/docs; as a site, in $(O)/site.
 docs: $(GEN)
-	@mkdir -p $(O)/docs
-	cp $(addprefix $(O)/gen/,ops.md layers.md optim.md) $(O)/docs/
-	tools/docs.sh >$(O)/docs/environment.md
+	@$(PYTHON) tools/docs.py $(O)
+site: docs
+	@PYTHON=$(PYTHON) tools/site.sh $(O)
 
 # ---- checks
 check: $(O)/libphlox.so $(O)/libphlox_sim.so
@@ -275,5 +275,5 @@ install-strip:
 clean:
 	rm -rf build build-* python/phlox/*.so python/phlox/*.so.0
 
-.PHONY: all cuda gloo mpi python stripped size tests test fuzz reliability sanitized-acceptance examples bench docs check lint show install install-strip clean
+.PHONY: all cuda gloo mpi python stripped size tests test fuzz reliability sanitized-acceptance examples bench docs site check lint show install install-strip clean
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time per element of what a program may hold, at 10^3 and 10^5 elements: the table of docs/limits.md.
+"""Processor time per element of what a program may hold, at 10^3 and 10^5 elements: the table of docs/reference/limits.md.
 
 growth.py [MODULE [WORD...]]: MODULE is phlox or torch; with words, only rows whose name contains one of them.
 """

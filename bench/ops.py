@@ -8,7 +8,7 @@ PHLOX_LAPACK names another library. Prints median milliseconds and the ratio: th
 same turn. Above 1, Phlox is faster. Errors are the maximum differences from the same expression on float64 inputs, relative to its maximum
 result, if both are floating point.
 
-`kernels` has the rows of the table in docs/cpu.md, with one thread and seven turns unless THREADS and TURNS are set. Errors of float64 rows
+`kernels` has the rows of the table in docs/measurements/cpu.md, with one thread and seven turns unless THREADS and TURNS are set. Errors of float64 rows
 are relative to NumPy's long doubles. Rows with a ratio below GOAL are marked.
 """
 import glob

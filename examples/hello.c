@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of docs/start.md: a gradient on a device.
+// The program of docs/learn/first-network.md: a gradient on a device.
 #include <phlox/phlox.h>
 #include <stdio.h>
 

@@ -31,7 +31,7 @@ def sub(path, *pairs):
         assert a in s, (path,a)
         s=s.replace(a,b,1)
     open(path,'w').write(s)
-sub('docs/status.md',('''| running statistics that are negative views''','''| `flex_attention` without `torch.compile` ignores the lists of blocks of a BlockMask, and refuses gradients and maximal scores on the CPU | blocks in no list are masked; all of it works on every device |
+sub('docs/reference/status.md',('''| running statistics that are negative views''','''| `flex_attention` without `torch.compile` ignores the lists of blocks of a BlockMask, and refuses gradients and maximal scores on the CPU | blocks in no list are masked; all of it works on every device |
 | running statistics that are negative views'''),('''`scaled_dot_product_attention` (tiled; on GPUs for float32, float16 and bfloat16),''','''`scaled_dot_product_attention` (tiled; on GPUs for float32, float16 and bfloat16), `flex_attention` with block masks (composed of other ops: all scores are in memory),'''))
 sub('CHANGELOG.md',('''### Added
 - `px_memory_host_register`''','''### Added

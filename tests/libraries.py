@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small realistic uses of each library in docs/programs.md: python3 -m phlox tests/libraries.py NAME. The output, in particular the losses, equals
+"""Small realistic uses of each library in docs/reference/programs.md: python3 -m phlox tests/libraries.py NAME. The output, in particular the losses, equals
 PyTorch's except for the last digits."""
 import os
 import pickle

@@ -4,8 +4,8 @@
 //
 // px_op.autocast holds the policy of each op. A call casts its arguments before anything else, and
 // records the casts: gradients have the dtypes of the parameters. In-place and out= calls are not
-// cast. Settings are per thread; docs/threads.md lists the library threads that inherit them.
-// Example:
+// cast. Settings are per thread; docs/reference/threads.md lists the library threads that inherit
+// them. Example:
 //   px_autocast before;
 //   PX_TRY(px_autocast_enter(&before, PX_CUDA, PX_FLOAT16, true));
 //   px_status status = px_module_call(&loss, model, input);

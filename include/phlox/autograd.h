@@ -18,7 +18,8 @@ extern "C" {
 
 typedef struct px_node px_node;
 
-// Modes of the calling thread. docs/threads.md lists the modes that library threads inherit.
+// Modes of the calling thread. docs/reference/threads.md lists the modes that library threads
+// inherit.
 PX_API bool px_grad_enabled(void);
 PX_API void px_grad_set_enabled(bool enabled);
 PX_API bool px_inference_enabled(void);

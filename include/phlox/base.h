@@ -219,8 +219,8 @@ PX_API int64_t px_live_objects(const char *name);
 
 // Sets a cancellation check for the calling thread; NULL: none. Waits for devices, backward passes,
 // large CPU kernels and loaders call it a few times a second, without locks held. They fail with
-// its status and error record if it does not return PX_OK (docs/threads.md). The check may use the
-// library.
+// its status and error record if it does not return PX_OK (docs/reference/threads.md). The check
+// may use the library.
 typedef px_status (*px_interrupt_check)(void);
 PX_API void px_interrupt_set_check(px_interrupt_check check);
 // For long operations: calls the check, unless it was called a moment ago. px_interrupt_wanted is

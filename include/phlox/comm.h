@@ -158,10 +158,10 @@ PX_API int px_work_source(const px_work *self);
 typedef px_status (*px_cluster_function)(int rank, int ranks, void *argument);
 // Runs a function on each rank in parallel, in threads with current device cuda:RANK, and waits for
 // all. Communicators made by these threads use the engine "sim" regardless of the engine named
-// (docs/simulator.md): their ranks are those of this process, and collectives of device memory are
-// stream tasks, ordered by the seed under PHLOX_SIM_MODE=schedule. With PHLOX_SIM_DEATH one rank
-// dies early: its next call fails, and the calls of the others fail with its name. Returns the
-// error of the first rank that failed by itself. If the calling thread's check fails
+// (docs/reference/simulator.md): their ranks are those of this process, and collectives of device
+// memory are stream tasks, ordered by the seed under PHLOX_SIM_MODE=schedule. With PHLOX_SIM_DEATH
+// one rank dies early: its next call fails, and the calls of the others fail with its name. Returns
+// the error of the first rank that failed by itself. If the calling thread's check fails
 // (px_interrupt_set_check), pending waits of the ranks fail. After all ranks return, the call fails
 // with the error of the check. PX_RUNTIME with fewer simulated devices than ranks, or if another
 // cluster is running.

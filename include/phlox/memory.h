@@ -240,8 +240,8 @@ PX_CALL px_memory_picture(char **out, const px_memory_trace *devices, int count,
 //   PX_TRY(px_memory_draw("memory.svg", 12));
 PX_CALL px_memory_draw(const char *path, int owners);
 
-// The race checker (docs/races.md). Level 0 is off, 1 is on. With `raise`, the racing call fails
-// with PX_RUNTIME. px_race_report keeps the report in any case.
+// The race checker (docs/howto/races.md). Level 0 is off, 1 is on. With `raise`, the racing call
+// fails with PX_RUNTIME. px_race_report keeps the report in any case.
 PX_API void px_race_enable(int level, bool raise);
 PX_API int px_race_level(void);
 PX_API int64_t px_race_count(void);

@@ -5,7 +5,7 @@
 // attributes and printed form), an init function and a forward function. The library's kinds are
 // generated from layers/*.layer; phlox/layers.h has their constructors. A subclass in another
 // language is a separate kind. A parameter is a leaf tensor with px_tensor_is_parameter. Several
-// threads may call a module at once if none changes it (docs/threads.md).
+// threads may call a module at once if none changes it (docs/reference/threads.md).
 #pragma once
 #include "phlox/autograd.h"
 #ifdef __cplusplus

@@ -19,8 +19,8 @@ typedef struct px_option {
   const char *pair;  // Python's tuple of this option and the next ("betas"), or NULL
 } px_option;
 typedef struct px_optimizer_kind px_optimizer_kind;
-// The kinds of the library ("SGD", "Adam"; see build/docs/optim.md): the i-th, or one by name; NULL
-// if there is none.
+// The kinds of the library ("SGD", "Adam"; see the reference of optimisers): the i-th, or one by
+// name; NULL if there is none.
 PX_API const px_optimizer_kind *px_optimizer_kind_at(int i);
 PX_API const px_optimizer_kind *px_optimizer_kind_find(const char *name);
 PX_API const char *px_optimizer_kind_name(const px_optimizer_kind *kind);

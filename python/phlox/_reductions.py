@@ -84,7 +84,7 @@ def rebuild_cuda_tensor(is_parameter: bool, tensor_size: tuple[int, ...],
 def _warn_of_shared_memory() -> None:
     if _C.cuda.is_initialized() and _C._ipc_collect():
         warnings.warn("Producer process has been terminated before all shared CUDA tensors "
-                      "released. See docs/threads.md")
+                      "released. See docs/reference/threads.md")
 
 
 def reduce_cuda_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scope of settings: per process or per thread, and inheritance by threads (docs/threads.md).
+// Scope of settings: per process or per thread, and inheritance by threads
+// (docs/reference/threads.md).
 #include "devices.h"
 
 #include <pthread.h>

@@ -410,7 +410,7 @@ def page(ops):
 
 `tests/parity/run.sh PYTHON` writes this page. PYTHON has PyTorch; it makes samples from PyTorch's tables of ops and modules and records PyTorch's outcomes.
 Phlox replays them on the CPU and on simulated devices, without PyTorch. `DEVICES=cuda` replays on a GPU: an outcome that differs from the CPU's is right if
-the PyTorch of `REFERENCE=PYTHON` has it on that GPU ([parity-cuda.md](parity-cuda.md) is such a page). An outcome is right if an error has the same class and
+the PyTorch of `REFERENCE=PYTHON` has it on that GPU ([Parity with PyTorch on a GPU](parity-cuda.md) is such a page). An outcome is right if an error has the same class and
 text, and a result the same structure, dtype, shape, strides (except for gradients) and values, within the tolerance of its dtype in `tests/parity/replay.py`.
 
 - Derivatives that PyTorch lacks are not compared.
@@ -419,7 +419,7 @@ text, and a result the same structure, dtype, shape, strides (except for gradien
 - On devices, statistics of fp16 and bf16 may be float32, as PyTorch's are. `tensor_split` has its indices on the CPU. Errors about buffers that cannot be resized are ignored.
 
 An op is *right* if all outcomes on each device are, *partly* or *wrong* if some or none are, and *missing* if Phlox has no such name. Complex dtypes are counted separately.
-`PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op. [array-api.md](array-api.md) has the tests of the array API standard.
+`PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op. [The array API standard](array-api.md) has the tests of the array API standard.
 
 {head}.
 

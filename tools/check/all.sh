@@ -10,6 +10,7 @@ run $checks/arguments.sh
 run $checks/kernels.sh
 run $checks/budget.sh
 run $checks/prose.py
+run $checks/links.py
 run $checks/abi.sh
 run $checks/env.sh
 run $checks/unused.sh

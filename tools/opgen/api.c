@@ -174,23 +174,20 @@ void og_write_page(FILE *to, const og_op *op) {
   if (r.shape) fprintf(to, "- Shapes: %s.\n", r.shape);
   if (r.dtypes) fprintf(to, "- Dtypes: %s.\n", r.dtypes);
   if (r.errors) fprintf(to, "- Errors: %s.\n", r.errors);
-  if (r.shape || r.dtypes || r.errors) fprintf(to, "\n");
-  if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_example_lines(&op->example));
-  if (op->pyname.text) fprintf(to, "Python: `%s`. ", op->pyname.text);
-  if (og_has_inplace(op)) fprintf(to, "In place: `%s_`. ", op->name);
-  if (og_has(op, OG_W_out)) fprintf(to, "Supports `out=`%s. ", og_out_words(op));
-  if (op->expr.text) fprintf(to, "Element-wise: `%s`. ", op->expr.text);
-  if (op->body.text) fprintf(to, "Equivalent to `%s`. ", op->body.text);
-  if (op->grad_mask)
-    fprintf(to, "Differentiable.");
-  else if (og_is(op, "composite"))
-    fprintf(to, "Differentiable through the ops it calls.");
-  else
-    fprintf(to, "Not differentiable.");
+  if (op->pyname.text) fprintf(to, "- Python: `%s`\n", op->pyname.text);
+  if (og_has_inplace(op)) fprintf(to, "- In place: `%s_`\n", op->name);
+  if (og_has(op, OG_W_out)) fprintf(to, "- Supports `out=`%s.\n", og_out_words(op));
+  if (op->expr.text) fprintf(to, "- Each element: `%s`\n", op->expr.text);
+  if (op->body.text) fprintf(to, "- Equivalent: `%s`\n", op->body.text);
+  fprintf(to, "- %s.\n",
+          op->grad_mask            ? "Differentiable"
+          : og_is(op, "composite") ? "Differentiable through the ops it calls"
+                                   : "Not differentiable");
   for (int i = 0; i < op->param_count; i++)
     if (op->grads[i].text)
-      fprintf(to, "\n- gradient of `%s`: `%s`", op->params[i].name, op->grads[i].text);
-  fprintf(to, "\n\n");
+      fprintf(to, "- Gradient of `%s`: `%s`\n", op->params[i].name, op->grads[i].text);
+  if (op->example.text) fprintf(to, "\nExample:\n%s\n", og_example_lines(&op->example));
+  fprintf(to, "\n");
 }
 
 // The call of a public C function with arguments by type and position, for the fuzzer.

@@ -135,7 +135,7 @@ static const struct {
 } sorts[] = {
     {"layer",
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
-     "buffer* child* init method* tuple_name init_only callable strict input_sized forward "
+     "buffer* child* init method* math tuple_name init_only callable strict input_sized forward "
      "forward_pair "
      "run "
      "run_sized repr "

@@ -313,9 +313,10 @@ static void write_ports(FILE *to, const og_layer *l) {
 
 void og_write_layer_page(FILE *to, const og_layer *l) {
   const char *shape = og_layer_text(l, "shape"), *note = og_layer_text(l, "note");
-  const char *forward = og_layer_text(l, "forward");
+  const char *forward = og_layer_text(l, "forward"), *math = og_layer_text(l, "math");
   fprintf(to, "## %s\n\n`%s(%s)`\n\n%s%s%s\n\n", l->e->name, l->e->name, python_params(l),
           og_layer_text(l, "doc"), note ? " " : "", note ? note : "");
+  if (math) fprintf(to, "```{math}\n%s\n```\n\n", math);
   for (int i = 0; i < l->e->param_count; i++)
     fprintf(to, "- `%s` (%s): %s\n", l->e->params[i].name, type_words(&l->e->params[i]),
             og_argument_text(l->e, l->e->params[i].name));

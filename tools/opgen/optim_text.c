@@ -305,9 +305,9 @@ void og_optim_write_texts(const char *folder) {
   og_finish(to);
   to = og_create(folder, "optim.md");
   fprintf(to,
-          "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
-          "one kernel that computes the lines `let` and `set` for each element; a failed step "
-          "changes nothing. `grad` is the gradient, negated with `maximize`.\n\n"
+          "# Optimisers\n\nGenerated from `optim/*.optim`. A step of a parameter is "
+          "one kernel; a failed step changes nothing. In the formulas g is the gradient, negated "
+          "with `maximize`.\n\n"
           "Steps that are not element-wise formulas are implemented in Python "
           "(`python/phlox/optim/_loops.py`). Available in Python only: the schedules `LambdaLR`, "
           "`MultiplicativeLR`, `SequentialLR` and `ChainedScheduler`, and weight averaging, "

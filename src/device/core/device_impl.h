@@ -227,9 +227,10 @@ bool px__capturing(void);
 px_status px__capture_refuse(const char *text) __attribute__((warn_unused_result));
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
                            const px__draw_functions *draws) __attribute__((warn_unused_result));
-// Copies bytes between allocations of any devices, ordered by rule C6 of docs/simulator.md: as work
-// on the current stream of the device side (of the source between devices, with waits both ways).
-// Blocks the host unless `non_blocking` and the host side is pinned.
+// Copies bytes between allocations of any devices, ordered by rule C6 of
+// docs/reference/simulator.md: as work on the current stream of the device side (of the source
+// between devices, with waits both ways). Blocks the host unless `non_blocking` and the host side
+// is pinned.
 px_status px__copy_bytes(px_allocation *to, size_t to_offset, px_allocation *from,
                          size_t from_offset, size_t bytes, bool non_blocking)
     __attribute__((warn_unused_result));

@@ -67,8 +67,8 @@ assert a.grad[1].item() == b.grad[1].item() == 55
 
 @two_devices
 class Settings(unittest.TestCase):
-    """The table of docs/threads.md: the scope of each setting (process or thread), and the threads that inherit it."""
-    page = pathlib.Path(__file__).resolve().parents[3] / "docs/threads.md"
+    """The table of docs/reference/threads.md: the scope of each setting (process or thread), and the threads that inherit it."""
+    page = pathlib.Path(__file__).resolve().parents[3] / "docs/reference/threads.md"
     # name: (a statement that changes the setting, an expression that is true after it)
     settings = {
         "set_default_dtype": ("torch.set_default_dtype(torch.float64)", "torch.ones(1).dtype == torch.float64"),

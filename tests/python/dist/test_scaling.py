@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/scaling.md: its programs run with its commands and all print the loss of one device; its formulas match the simulator."""
+"""docs/learn/several-devices.md: its programs run with its commands and all print the loss of one device; its formulas match the simulator."""
 import os
 import re
 import shlex
@@ -15,7 +15,7 @@ import phlox as torch
 import phlox.distributed as dist
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
-with open(os.path.join(os.path.dirname(HOME), "docs", "scaling.md")) as file:
+with open(os.path.join(os.path.dirname(HOME), "docs", "learn", "several-devices.md")) as file:
     BLOCKS = re.findall(r"```(\w+)\n(.*?)```", file.read(), re.S)
 
 

@@ -253,14 +253,14 @@ class Pages(unittest.TestCase):
         return run(self.program[:-2], PHLOX_SIM_DEVICES="1")
 
     def test_first_program_is_hello(self):
-        program = self.blocks("start.md", "c")[0]
+        program = self.blocks("learn/first-network.md", "c")[0]
         with open(os.path.join(ROOT, "examples", "hello.c")) as file:
             self.assertIn(program, file.read())
         done = self.run_c(program)
         self.assertEqual(done.stdout, "tensor([2., 4., 6.], device='cuda:0')\n", done.stderr)
 
     def test_error_on_c_page_matches(self):
-        program, documented = self.blocks("c-api.md", "c")[0], self.blocks("c-api.md", "")[0]
+        program, documented = self.blocks("reference/c-api.md", "c")[0], self.blocks("reference/c-api.md", "text")[0]
         self.assertEqual(self.run_c(program).returncode, 0)
         wrong = self.run_c(program.replace("px_linear_new(&model, 1, ", "px_linear_new(&model, 3, "))
         without_lines = [re.sub(r":\d+", "", text) for text in (wrong.stderr, documented)]

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the code blocks of the pages: docs/**/*.md, README.md, HACKING.md and others at the top. The rules:
+
+- The Python blocks of a page are one program, run by `python3 -m phlox` with two simulated devices.
+- A C block with `main` is a program. Any other C block is the body of a function that returns px_status.
+- A block whose first line is a comment with a file name (`# train.py`, `// train.c`) is written to that file instead.
+- An `sh` block runs in the folder of these files.
+- An `op`, `layer` or `optim` block is an entry of a table: the generator must accept it. A C block after it may use the generated files.
+- A `text` block directly after a block is its output. `...` matches any text. An exception appears as `Type: message`; without a `text` block it is a
+  failure.
+- `<!-- run` before a block begins hidden code, up to `-->`. The line BLOCK in it is the position of the block; without that line the code comes first.
+- `<!-- from FILE -->` before a block: the block is an excerpt of the file.
+- `<!-- environment NAME=VALUE ... -->` sets variables for the page.
+
+PAGE=docs/learn in the environment selects pages by the beginning of their name."""
+import os, re, shutil, subprocess, sys, tempfile, unittest
+import phlox
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+HOME = os.path.dirname(os.path.abspath(phlox.__file__))
+BLOCK = re.compile(r"(?:^<!-- run\n(?P<hidden>.*?)^-->\n)?(?:^<!-- from (?P<source>\S+) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+OWN_TEST = {"docs/learn/several-devices.md"}  # test_scaling.py compares the outputs of its programs
+KINDS = ("python", "c", "sh", "op", "layer", "optim", "cuda")  # cuda: not run, since few machines have nvcc
+DRIVER = """
+import sys, traceback
+space = {"__name__": "__main__", "torch": __import__("torch")}
+for path in sys.argv[1:]:
+    print(">>>", path, flush=True)
+    sys.argv = [path]
+    try:
+        exec(compile(open(path).read(), path, "exec"), space)
+        if "torch" in space: space["torch"].cuda.synchronize()
+    except BaseException as error:
+        print("".join(traceback.format_exception_only(error)), end="", flush=True)
+        traceback.print_exc()
+"""
+MAIN = """
+int main(void) {
+  if (run() == PX_OK) return 0;
+  fprintf(stderr, "%s\\n", px_error_last()->message);
+  return 1;
+}
+"""
+INCLUDES = "#include <phlox/phlox.h>\n#include <math.h>\n#include <signal.h>\n#include <stdio.h>\n#include <string.h>\n"
+
+
+def pages():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    return [page for page in listed if page not in OWN_TEST and page.startswith(os.environ.get("PAGE", ""))]
+
+
+class Block:
+    def __init__(self, found, before):
+        self.kind, self.expected, self.source = found["kind"], None, found["source"]
+        self.table = (re.findall(rf"\b(?:ops|layers|optim)/\w+\.{self.kind}\b", before) or [None])[-1]  # the last one named before the block
+        hidden, text = found["hidden"] or "", found["text"]
+        name = re.match(r"(?:#|//) ([\w./-]+\.(?:py|c))$", text.partition("\n")[0])
+        self.file = name and name[1]
+        place = re.search(r"^( *)BLOCK$", hidden, re.M)  # its indentation is that of the block
+        self.code = hidden.replace(place[0] + "\n", re.sub("^(?=.)", place[1], text, flags=re.M)) if place else hidden + text
+
+
+def read(page):
+    """Returns the page's blocks, each with the output after it, and its variables."""
+    with open(os.path.join(ROOT, page)) as file:
+        text = file.read()
+    blocks, end = [], 0
+    for found in BLOCK.finditer(text):
+        if found["kind"] != "text": blocks.append(Block(found, text[:found.start()]))
+        elif found.start() == end + 1: blocks[-1].expected = found["text"]
+        end = found.end()
+    variables = re.search(r"^<!-- environment (.*) -->$", text, re.M)
+    return blocks, dict(one.split("=", 1) for one in variables[1].split()) if variables else {}
+
+
+class Pages(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_program(self, *command, **variables):
+        environment = {**os.environ, "PHLOX_SIM_DEVICES": "2", "PHLOX_BACKENDS": "sim", "PHLOX_SANITIZE": "0", "PYTHONPATH": os.path.dirname(HOME),
+                       "PATH": self.folder + os.pathsep + os.environ["PATH"], **variables}
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def tool(self, name, line):
+        os.chmod(self.write(name, f"#!/bin/sh\n{line}\n"), 0o755)
+
+    def compare(self, block, output, log):
+        if block.expected is None:
+            self.assertNotRegex(output, r"(?m)^\w+(Error|Exception)\b", log)
+            return
+        pattern = ".*".join(map(re.escape, block.expected.strip().split("...")))
+        self.assertTrue(re.fullmatch(pattern, output.strip(), re.S), f"expected:\n{block.expected}\noutput:\n{output}\n{log}")
+
+    def python(self, blocks, variables):
+        self.write("driver.py", DRIVER)
+        names = [self.write(f"block{i}.py", block.code) for i, block in enumerate(blocks)]
+        done = self.run_program(sys.executable, "-m", "phlox", "driver.py", *map(os.path.basename, names), **variables)
+        outputs = re.split(r"^>>> block\d+\.py\n", done.stdout, flags=re.M)[1:]
+        self.assertEqual((done.returncode, len(outputs)), (0, len(blocks)), done.stdout + done.stderr)
+        for block, output in zip(blocks, outputs):
+            self.compare(block, output, done.stderr)
+
+    def generated(self, blocks):
+        """Adds the entries to copies of the tables and runs the generator. Returns the folder of the generated files."""
+        opgen = os.path.abspath(os.environ.get("OPGEN", os.path.join(ROOT, "build", "opgen")))
+        if not os.path.exists(opgen): self.skipTest("the generator is not built")
+        tables, known = [], ""
+        for folder, suffix in (("ops", "op"), ("layers", "layer"), ("optim", "optim")):
+            shutil.copytree(os.path.join(ROOT, folder), os.path.join(self.folder, folder), dirs_exist_ok=True)
+            for name in sorted(os.listdir(os.path.join(self.folder, folder))):
+                if not name.endswith("." + suffix): continue
+                tables.append(f"{folder}/{name}")
+                with open(os.path.join(self.folder, tables[-1])) as file:
+                    known += file.read()
+        for block in blocks:
+            table = block.table or {"op": "ops/pointwise.op", "layer": "layers/conv.layer", "optim": "optim/optimizers.optim"}[block.kind]
+            if block.code.partition("(")[0] + "(" not in known:
+                with open(os.path.join(self.folder, table), "a") as file:
+                    file.write("\n" + block.code)
+        out = os.path.join(self.folder, "gen")
+        for name in ("phlox/ops", "hidden", "run_functions", "kernel_args", "vmap_rules"):
+            os.makedirs(os.path.join(out, name), exist_ok=True)
+        done = self.run_program(opgen, out, *tables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return out
+
+    def c(self, block, folder, variables):
+        kernel = folder and "PX_KERNEL(" in block.code
+        code = block.code
+        if not kernel and "int main(" not in code:
+            if "px_status run(void)" not in code: code = f"static px_status run(void) {{\n{code}\nreturn PX_OK;\n}}\n"
+            code = ("" if "#include" in code else INCLUDES) + code + MAIN
+        source = self.write("program.c", code)
+        includes = [f"-I{folder or os.path.join(ROOT, 'build', 'gen')}", f"-I{ROOT}/include"]
+        if kernel: includes += [f"-I{ROOT}/src", f"-I{ROOT}/backends"]
+        library, program = os.path.join(HOME, "libphlox.so.0"), source[:-2]
+        link = ["-fsyntax-only"] if kernel else [library, f"-Wl,-rpath,{HOME}", "-lm", "-o", program]
+        done = self.run_program("cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wno-unused", "-Werror", source, *includes, *link)
+        self.assertEqual(done.returncode, 0, done.stderr + code)
+        if kernel: return
+        done = self.run_program(program, **variables)
+        self.assertTrue(done.returncode == 0 or block.expected, done.stderr)
+        self.compare(block, done.stdout + done.stderr, code)
+
+    def shell(self, block, variables):
+        self.tool("python3", f'exec "{sys.executable}" "$@"')
+        self.tool("pkg-config", f"echo -I{ROOT}/include -I{ROOT}/build/gen {HOME}/libphlox.so.0 -Wl,-rpath,{HOME}")
+        done = self.run_program("sh", "-e", "-c", block.code, **variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.compare(block, done.stdout, done.stderr)
+
+    def page(self, blocks, variables):
+        has_c = shutil.which("cc") and os.path.isdir(os.path.join(ROOT, "build", "gen"))
+        for block in blocks:
+            self.assertIn(block.kind, KINDS, "a block without a known language")
+            if block.file: self.write(block.file, block.code)
+            if block.source:
+                with open(os.path.join(ROOT, block.source)) as file:
+                    self.assertIn(re.sub(r"\s+", " ", block.code), re.sub(r"\s+", " ", file.read()))
+        blocks = [block for block in blocks if not block.source]
+        entries = [block for block in blocks if block.kind in ("op", "layer", "optim")]
+        folder = self.generated(entries) if entries else None
+        inline = [block for block in blocks if block.kind == "python" and not block.file]
+        if inline: self.python(inline, variables)
+        for block in blocks:
+            if block.kind == "c" and has_c and not block.file: self.c(block, folder, variables)
+            if block.kind == "sh" and has_c: self.shell(block, variables)
+
+    def test_code_blocks_run(self):
+        counts = {}
+        for page in pages():
+            blocks, variables = read(page)
+            with self.subTest(page=page):
+                self.page(blocks, variables)
+            for block in blocks:
+                counts[block.kind] = counts.get(block.kind, 0) + 1
+        print("code blocks:", ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
+        self.assertTrue(counts)
+
+
+if __name__ == "__main__":
+    unittest.main()
