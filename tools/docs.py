@@ -3,7 +3,7 @@
 """Writes the source of the documentation site: tools/docs.py BUILD makes BUILD/docs from docs/, the pages at the top of the tree, and the reference
 pages generated from the output of tools/opgen, the tables of environment variables and the public headers. Python signatures come from the built
 module; without it the schemas of the tables stand instead. Links to pages become links within the site, all others refer to copies of the files."""
-import ast, inspect, os, re, shutil, subprocess, sys
+import ast, collections, inspect, os, re, shutil, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(sys.argv[1])
@@ -33,7 +33,8 @@ MATH = "{math}`%s`"
 GREEK = {"lr": r"\eta", "alpha": r"\alpha", "beta": r"\beta", "beta1": r"\beta_1", "beta2": r"\beta_2", "eps": r"\epsilon", "param": r"\theta",
          "weight_decay": r"\lambda", "momentum": r"\mu", "gamma": r"\gamma", "delta": r"\delta", "grad": "g", "inf": r"\infty", "pi": r"\pi"}
 FUNCTIONS = {name: "\\" + name for name in "exp log sin cos tan sinh cosh tanh max min".split()}
-BINARY = {ast.Add: ("+", 1), ast.Sub: ("-", 1), ast.Mult: (r"\cdot", 2), ast.Mod: (r"\bmod", 2), ast.MatMult: ("@", 2)}
+BINARY = {ast.Add: ("+", 1), ast.Sub: ("-", 1), ast.Mult: (r"\cdot", 2), ast.Mod: (r"\bmod", 2), ast.MatMult: ("@", 2),
+          ast.BitAnd: (r"\,\&\,", 1), ast.BitOr: (r"\mid", 1), ast.BitXor: (r"\oplus", 1)}
 COMPARE = {ast.Lt: "<", ast.LtE: r"\le", ast.Gt: ">", ast.GtE: r"\ge", ast.Eq: "=", ast.NotEq: r"\ne", ast.Is: "=", ast.IsNot: r"\ne", ast.In: r"\in"}
 
 
@@ -54,7 +55,7 @@ def call(name, args):
     if name == "conj": return r"\overline{%s}" % text[0]
     if name in ("select", "where", "choose"): return cases((text[1], r"\text{if } " + text[0]), (text[2], r"\text{otherwise}"))
     if name in ("pow", "square"): return "{%s}^{%s}" % (tex(args[0], 4), "2" if name == "square" else text[1])
-    infix = {"eq": "=", "ne": r"\ne", "lt": "<", "le": r"\le", "gt": ">", "ge": r"\ge"}.get(name)
+    infix = {"equals": "=", "eq": "=", "ne": r"\ne", "lt": "<", "le": r"\le", "gt": ">", "ge": r"\ge"}.get(name)
     if infix: return f"{text[0]} {infix} {text[1]}"
     return "%s(%s)" % (FUNCTIONS.get(name) or r"\operatorname{%s}" % name.replace("_", r"\_"), ", ".join(text))
 
@@ -65,9 +66,9 @@ def operation(node):
         sign, own = BINARY[type(node.op)]
         return f"{tex(node.left, own)} {sign} {tex(node.right, own + (sign == '-'))}", own
     if isinstance(node, ast.UnaryOp): return (r"\lnot " if isinstance(node.op, ast.Not) else "-") + tex(node.operand, 2), 2
-    if isinstance(node, ast.BoolOp): return (r" \land " if isinstance(node.op, ast.And) else r" \lor ").join(tex(one, 1) for one in node.values), 0
+    if isinstance(node, ast.BoolOp): return (r" \land " if isinstance(node.op, ast.And) else r" \lor ").join(tex(one, 0.5) for one in node.values), 0
     if isinstance(node, ast.Compare):
-        return tex(node.left, 1) + "".join(f" {COMPARE[type(op)]} {tex(one, 1)}" for op, one in zip(node.ops, node.comparators)), 1
+        return tex(node.left, 1) + "".join(f" {COMPARE[type(op)]} {tex(one, 1)}" for op, one in zip(node.ops, node.comparators)), 0.9
     raise SyntaxError(type(node).__name__)
 
 
@@ -92,7 +93,7 @@ def tex(node, level=0):
 
 def formula(text, left=""):
     """A formula of the tables as mathematics, or as code if it is not an expression."""
-    plain = re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or ").replace("@", "")).strip()
+    plain = re.sub(r"!(?!=)", " not ", re.sub(r"\bis\(", "equals(", text).replace("&&", " and ").replace("||", " or ").replace("@", "")).strip()
     try:
         made = tex(ast.parse(re.sub(r"\s+", " ", plain), mode="eval").body)
     except (SyntaxError, KeyError, AttributeError):
@@ -173,17 +174,19 @@ def example(space, name):
 
 
 def python_signatures():
+    """{sentence: [(name, signature)]} of all ops and their aliases."""
     found = {}
     for _, owner, name, signature, doc in phlox._op_signatures() if phlox else ():
-        found.setdefault(name, []).append((doc, f"{SPACES.get(owner, 'torch.' + owner)}.{name}{signature}"))
+        found.setdefault(doc, []).append((name, f"{SPACES.get(owner, 'torch.' + owner)}.{name}{signature}"))
     return found
 
 
 def c_prototypes():
+    """{op: (prototypes, a call of the first one)}."""
     found = {}
     for name in sorted(os.listdir(os.path.join(GEN, "phlox", "ops"))):
-        for op, lines in re.findall(r"^//   (\w+)\(.*\n(?://.*\n)*((?:PX_CALL .*\n)+)", read(GEN, "phlox", "ops", name), re.M):
-            found[op] = lines.replace("PX_CALL", "px_status")
+        for op, used, lines in re.findall(r"^//   (\w+)\(.*\n(?://(?! Example).*\n)*(?:// Example: (.*)\n)?((?:PX_CALL .*\n)+)", read(GEN, "phlox", "ops", name), re.M):
+            found[op] = lines.replace("PX_CALL", "px_status"), used
     return found
 
 
@@ -214,15 +217,19 @@ def op_pages():
     homes, titles = tables("ops", "op", "op")
     python, c = python_signatures(), c_prototypes()
     pages = {table: [] for table in titles}
-    for name, body in sections(plain(read(GEN, "ops.md"))):
+    entries = sections(plain(read(GEN, "ops.md")))
+    about = collections.Counter(body.split("\n")[2] for _, body in entries)
+    for name, body in entries:
         schema, _, body = body.partition("\n\n")
-        doc = body.lstrip().partition("\n")[0].replace("\\", "")
+        doc = body.lstrip().partition("\n")[0]
         renamed = re.search(r"^- Python: `([\w.]+)`$", body, re.M)
         forms = (name, name + "_", (renamed[1] if renamed else name).rpartition(".")[2])
-        lines = dict.fromkeys(line for form in forms for about, line in python.get(form, []) if about == doc)
+        lines = dict.fromkeys(line for form, line in python.get(doc.replace("\\", ""), ()) if about[doc] == 1 or form in forms)
         body = re.sub(r"^- (Each element|Equivalent|Gradient of `\w+`): `(.*)`$", lambda m: f"- {m[1]}: {formula(m[2])}", body, flags=re.M)
         body = re.sub(r"^Example:\n\n((?:    .*\n?)+)", lambda m: "Example:\n\n```python\n" + re.sub(r"^    ", "", m[1], flags=re.M).rstrip() + "\n```\n", body, flags=re.M)
-        if homes.get(name): pages[homes[name]].append((name, f"## {name}\n\n{both(chr(10).join(lines) or schema.strip('`'), c.get(name, ''))}\n{body.lstrip()}\n\n"))
+        prototypes, used = c.get(name, ("", ""))
+        if used: body = body.rstrip() + ("" if "\nExample:\n" in body else "\n\nExample:\n") + f"\n```c\n{used}\n```\n"
+        if homes.get(name): pages[homes[name]].append((name, f"## {name}\n\n{both(chr(10).join(lines) or schema.strip('`'), prototypes)}\n{body.lstrip()}\n\n"))
     return write_tables("ops", titles, pages)
 
 
@@ -328,11 +335,12 @@ def groups(text):
                 comment.append(line[3:])
                 continue
         declared.append(line)
-        depth += sum(line.count(one) for one in "{(") - sum(line.count(one) for one in "})")
+        bare = re.sub(r"//.*|\"[^\"]*\"|'.'", "", line)
+        depth += sum(bare.count(one) for one in "{(") - sum(bare.count(one) for one in "})")
 
 
 def header_page(name):
-    text = re.sub(r"^#(?:pragma once|include|ifdef __cplusplus|endif).*\n|^extern \"C\" \{\n|^\}\n|^// SPDX.*\n", "", read(ROOT, "include/phlox", name), flags=re.M)
+    text = re.sub(r"^#(?:pragma once|include).*\n|^// SPDX.*\n|^#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif\n", "", read(ROOT, "include/phlox", name), flags=re.M)
     lead, body, seen, level = "", [], set(), "###" if "\n// ---- " in text else "##"
     for comment, declared in groups(text):
         if declared is None: body.append(f"## {comment[0].upper()}{comment[1:]}\n\n")

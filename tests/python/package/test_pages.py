@@ -190,5 +190,55 @@ class Pages(unittest.TestCase):
         self.assertTrue(counts)
 
 
+@unittest.skipUnless(os.path.isdir(os.path.join(ROOT, "build", "gen")), "no build/gen")
+class Reference(unittest.TestCase):
+    """tools/docs.py, without Sphinx: the generated pages have all names."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        os.symlink(os.path.join(ROOT, "build", "gen"), os.path.join(folder.name, "gen"))
+        subprocess.run([sys.executable, os.path.join(ROOT, "tools", "docs.py"), folder.name], check=True)
+        cls.pages = {}
+        for home, _, names in os.walk(os.path.join(folder.name, "docs")):
+            for name in names:
+                if name.endswith(".md"):
+                    with open(os.path.join(home, name)) as file:
+                        cls.pages[os.path.relpath(os.path.join(home, name), os.path.join(folder.name, "docs"))] = file.read()
+
+    def text(self, start):
+        return "\n".join(text for page, text in self.pages.items() if page.startswith(start))
+
+    def test_every_c_function_is_documented(self):
+        for folder, pages in (("include/phlox", "reference/c/"), ("build/gen/phlox/ops", "reference/ops/")):
+            text = self.text(pages)
+            for name in sorted(os.listdir(os.path.join(ROOT, folder))):
+                if not name.endswith(".h"): continue
+                with open(os.path.join(ROOT, folder, name)) as file:
+                    functions = re.findall(r"^PX_(?:CALL|API) .*?\b(px_\w+)\(", file.read(), re.M)
+                self.assertEqual([one for one in functions if not re.search(rf"\b{one}\(", text)], [], name)
+
+    def test_every_op_layer_and_optimizer_has_section(self):
+        ops, layers, optimizers = (re.findall(r"^## (\w+)$", self.text("reference/" + start), re.M) for start in ("ops/", "layers/", "optimisers"))
+        self.assertEqual(len(ops), len(set(ops)))
+        self.assertLessEqual({name for name in vars(phlox.optim) if name[0].isupper() and name not in ("Optimizer", "KindOptimizer", "Params")}, set(optimizers))
+        self.assertLessEqual({"Linear", "Conv2d", "LSTM", "LazyLinear", "CrossEntropyLoss"}, set(layers))
+        for name, type_name in ((name, type(value).__name__) for name, value in vars(phlox).items()):
+            if type_name == "op" and not name.endswith("_"):
+                self.assertRegex(self.text("reference/ops/"), rf"torch\.{name}\(", name)
+
+    def test_formulas_are_mathematics(self):
+        for page, text in self.pages.items():
+            if page.startswith("reference/ops/"):
+                self.assertNotRegex(text, r"- (?:Each element|Gradient of `\w+`): `", page)
+
+    def test_private_ops_are_last(self):
+        for page, text in self.pages.items():
+            if page.startswith("reference/ops/"):
+                private = [name[0] == "_" for name in re.findall(r"^## (\w+)$", text, re.M)]
+                self.assertEqual(private, sorted(private), page)
+
+
 if __name__ == "__main__":
     unittest.main()
