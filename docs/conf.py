@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of Sphinx for the documentation site (`make site`). The site needs no network: formulas are MathML, fonts are the system's."""
+import re
+
 from docutils import nodes
 from docutils.utils.math import latex2mathml
 from pygments.lexers.special import TextLexer
@@ -18,13 +20,19 @@ exclude_patterns = ["files"]
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]
 
 
+def _mathml(node, as_block):
+    # MathML has no space between a function and an argument without parentheses.
+    spaced = re.sub(r"(\\(?:log|exp|tanh)|\\operatorname\{\w+\})\s*(?=[a-zA-Z]|\\(?!left))", r"\1\\, ", node.astext())
+    return latex2mathml.tex2mathml(spaced, as_block=as_block)
+
+
 def _inline(writer, node):
-    writer.body.append(latex2mathml.tex2mathml(node.astext(), as_block=False))
+    writer.body.append(_mathml(node, False))
     raise nodes.SkipNode
 
 
 def _block(writer, node):
-    writer.body.append(f'<div class="math">{latex2mathml.tex2mathml(node.astext(), as_block=True)}</div>')
+    writer.body.append(f'<div class="math">{_mathml(node, True)}</div>')
     raise nodes.SkipNode
 
 

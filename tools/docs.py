@@ -57,7 +57,7 @@ def call(name, args):
     if name in ("pow", "square"): return "{%s}^{%s}" % (tex(args[0], 4), "2" if name == "square" else text[1])
     infix = {"equals": "=", "eq": "=", "ne": r"\ne", "lt": "<", "le": r"\le", "gt": ">", "ge": r"\ge"}.get(name)
     if infix: return f"{text[0]} {infix} {text[1]}"
-    return "%s(%s)" % (FUNCTIONS.get(name) or r"\operatorname{%s}" % name.replace("_", r"\_"), ", ".join(text))
+    return "%s(%s)" % (FUNCTIONS.get(name) or r"\mathrm{%s}" % name.replace("_", r"\_"), ", ".join(text))
 
 
 def operation(node):
