@@ -17,12 +17,12 @@ HOSTCC   ?= $(if $(TARGET),cc,$(CC))
 CC       := $(if $(filter default,$(origin CC)),$(TARGET:%=%-)$(if $(TARGET),gcc,$(CC)),$(CC))
 OBJCOPY  ?= $(TARGET:%=%-)objcopy
 STRIP    ?= $(TARGET:%=%-)strip
+AR       := $(TARGET:%=%-)ar
 MACHINE  := $(firstword $(subst -, ,$(or $(TARGET),$(shell $(CC) -dumpmachine))))
 CLANG    := $(findstring clang,$(shell $(CC) --version))
 
-# $(call say,CC) begins a recipe: it prints `CC  target`, or the command itself with V=1.
+# $(call say,CC) begins a recipe: it makes the target's folder and prints `CC  target`, or the command itself with V=1.
 V        ?= 0
-# It makes the target's folder.
 say       = $(if $(filter 1,$(V)),,@)mkdir -p $(@D); $(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),,printf '  %-8s %s\n' '$(1)' '$(patsubst $(O)/%,%,$@)';)
 # $(call accepted,FLAGS): FLAGS if the compiler accepts them, else nothing.
 accepted  = $(shell $(CC) -Werror $(1) -E -x c /dev/null >/dev/null 2>&1 && echo '$(1)')
@@ -57,8 +57,8 @@ CPU      := $(wildcard backends/cpu/*/*.c)
 ARCHIVES := -l:libjson-c.a
 
 # Optional parts, built if their tools and headers are found.
-CUDA     ?= 1
-NVCC     := $(if $(SAN)$(TARGET),,$(if $(filter 0,$(CUDA)),,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))))
+CUDA     ?= $(if $(TARGET),0,1)
+NVCC     := $(if $(SAN),,$(if $(filter 0,$(CUDA)),,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))))
 CUDALIB  := $(if $(NVCC),$(O)/libphlox_cuda.so)
 GLOO     ?= $(if $(TARGET),,$(if $(wildcard /usr/include/gloo/context.h),$(shell command -v $(CXX))))
 GLOOLIB  := $(if $(filter-out 0,$(GLOO)),$(O)/libphlox_gloo.so)
@@ -67,7 +67,7 @@ MPILIB   := $(if $(filter-out 0,$(MPI)),$(O)/libphlox_mpi.so)
 NCCLLIB  := $(O)/libphlox_nccl.so
 BACKENDS := $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(MPILIB)
 
-all: $(O)/libphlox.so $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo mpi python
+all: $(O)/libphlox.so $(if $(SAN),,$(O)/libphlox.a) $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo mpi python
 # $(call optional,LIBRARY NEEDS): says why a part is left out.
 optional  = $(if $($(1)),,@$(if $(SAN)$(TARGET),:,echo '$@ backend not built: needs $(2) (or disabled)'))
 cuda: $(CUDALIB)
@@ -91,9 +91,8 @@ GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layer
 GENSRC   := $(addprefix $(O)/gen/,ops_table.c $(patsubst %,ops_%.c,$(shell seq 0 31)) layers.c optim_kinds.c schedule_kinds.c)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 CUDAGEN  := $(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 complex fold optim)
-$(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c) $(CUDAGEN:%=$(O)/gen/%.cu): $(GEN) ;
+$(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c) $(CUDAGEN:%=$(O)/gen/%.cu) $(O)/gen/kernels_cuda_rows.c $(O)/gen/kernels_cuda_optim_rows.c: $(GEN) ;
 $(foreach d,hidden run_functions vmap_rules kernel_args,$(O)/gen/$(d)/%.h): $(GEN) ;
-$(O)/gen/kernels_cuda_rows.c $(O)/gen/kernels_cuda_optim_rows.c: $(GEN) ;
 
 # ---- the library
 # Not performance-critical, compiled for size: I/O, collectives, set-up, and ops that call other ops for each batch.
@@ -140,9 +139,14 @@ $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 
 COREOBJ  := $(call built,$(CORE)) $(GENSRC:%.c=%.o)
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o) $(ONCEOBJ)
-$(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
-	$(call say,LD)$(LINK) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions -o $@ $^ $(ARCHIVES) -lm -ldl
+# The folder of installed backends, searched last.
+$(O)/src/device/open/registry.o $(O)/src/comm/engines.o: CPPFLAGS += -DPX_BACKEND_FOLDER='"$(LIBDIR)/phlox"'
+$(O)/libphlox.so: $(COREOBJ) $(CPUOBJ) src/exports.map
+	$(call say,LD)$(LINK) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--version-script=src/exports.map -Wl,-Bsymbolic-functions -o $@ $(filter %.o,$^) $(ARCHIVES) -lm -ldl
 	@ln -sf libphlox.so $(O)/libphlox.so.0
+# One object, so that only public names are global. It contains json-c.
+$(O)/libphlox.a: $(COREOBJ) $(CPUOBJ)
+	$(call say,AR)$(CC) -r -nostdlib -o $(O)/phlox.o $^ $(ARCHIVES) && $(OBJCOPY) -w --keep-global-symbol='px_[!_]*' $(O)/phlox.o && rm -f $@ && $(AR) rcs $@ $(O)/phlox.o && rm $(O)/phlox.o
 $(O)/libphlox_sim.so: $(call built,$(wildcard backends/sim/*.c))
 	$(call say,LD)$(LINK) -shared -o $@ $^
 
@@ -160,7 +164,7 @@ $(NCCLLIB): $(O)/backends/nccl/nccl.o
 NVFLAGS  ?= --compress-mode=size -O3 -diag-suppress 186,514
 CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
-CUDAOBJ  := $(call built,$(wildcard backends/cuda/host/*/*.c)) $(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o) $(O)/cuda/modules.o
+CUDAOBJ  := $(call built,$(wildcard backends/cuda/host/*/*.c)) $(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o) $(O)/gen/cuda_modules.o
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
 $(CUDAOBJ): INCLUDES += $(addprefix -isystem ,$(TOOLKIT))
 define fatbin
@@ -172,22 +176,19 @@ $(O)/cuda/%.fatbin: $(O)/gen/%.cu
 	$(fatbin)
 $(O)/bin2c: tools/bin2c.c
 	$(call say,HOSTCC)$(TOOL) -o $@ $<
-$(O)/cuda/modules.c: $(O)/bin2c $(FATBINS)
+$(O)/gen/cuda_modules.c: $(O)/bin2c $(FATBINS)
 	$(call say,BIN2C)$(O)/bin2c $@ $(FATBINS)
-$(O)/cuda/modules.o: $(O)/cuda/modules.c
-	$(call say,CC)$(COMPILE) $(INCLUDES) -MMD -MP -c -o $@ $<
 $(O)/libphlox_cuda.so: $(CUDAOBJ) backends/cuda/exports.map
 	$(call say,LD)$(LINK) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map -o $@ $(filter %.o,$^) -lm -ldl
 
 # ---- Python
-PYABI := $(if $(TARGET),$(PYINC),$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"], sysconfig.get_config_var("SOABI"))' 2>/dev/null))
+PYABI := $(if $(TARGET),$(PYINC) $(SOABI),$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"], sysconfig.get_config_var("SOABI"))' 2>/dev/null))
 PYINC := $(firstword $(PYABI))
 PYEXT := $(O)/_C$(if $(word 2,$(PYABI)),.$(word 2,$(PYABI))).so
-PYHAS := $(wildcard $(PYINC)/Python.h)
 # Rewritten if the interpreter changes: another Python needs another extension.
 PYSTAMP  := $(O)/python/ext/abi
 $(if $(PYABI),$(shell mkdir -p $(dir $(PYSTAMP)) && { echo '$(PYABI)' | cmp -s - $(PYSTAMP) || echo '$(PYABI)' >$(PYSTAMP); }))
-python: $(if $(PYHAS),$(if $(SAN)$(TARGET),$(PYEXT),$(O)/python/stamp))
+python: $(if $(wildcard $(PYINC)/Python.h),$(if $(SAN)$(TARGET),$(PYEXT),$(O)/python/stamp))
 # NDEBUG turns off the argument checks of CPython's inline functions, as in CPython's own modules.
 $(O)/python/ext/%.o: python/ext/%.c $(PYSTAMP) | $(GENHEAD)
 	$(call say,CC)$(COMPILE) $(if $(SAN),$(if $(findstring undefined,$(SAN)),-fno-sanitize=bounds-strict -fsanitize=bounds),-DNDEBUG) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) -Wno-cast-function-type -MMD -MP -c -o $@ $<
@@ -202,8 +203,8 @@ $(O)/python/stamp: $(GEN) $(PYEXT) $(O)/libphlox.so $(BACKENDS) tools/stubs.py t
 	@touch $@
 # The module's libraries without debug symbols, as a wheel has them.
 stripped: all
-	@rm -rf $(O)/stripped && mkdir -p $(O)/stripped
-	@for library in python/phlox/*.so python/phlox/*.so.0; do $(STRIP) -o $(O)/stripped/$${library##*/} $$library || exit 1; done
+	@rm -rf $(O)/stripped && mkdir -p $(O)/stripped && $(STRIP) -o $(O)/stripped/libphlox.so.0 $(O)/libphlox.so
+	@for library in $(PYEXT) $(BACKENDS); do $(STRIP) -o $(O)/stripped/$${library##*/} $$library || exit 1; done
 size: stripped
 	@tools/size.sh $(O)
 
@@ -268,7 +269,7 @@ show: $(O)/opgen
 
 # ---- installing
 # STRIPPED=1: without debug symbols.
-install: $(O)/libphlox.so $(BACKENDS)
+install: $(O)/libphlox.so $(O)/libphlox.a $(BACKENDS)
 	@O=$(O) PREFIX=$(PREFIX) LIBDIR=$(LIBDIR) VERSION=$(VERSION) STRIP=$(if $(STRIPPED),$(STRIP)) tools/install.sh $^
 install-strip:
 	@$(MAKE) --no-print-directory STRIPPED=1 install

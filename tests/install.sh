@@ -1,19 +1,37 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Tests installed Phlox from outside the tree: C and C++ programs build with pkg-config and run. Headers compile without warnings. CMake finds
-# compatible versions only. The wheel is sufficient for `import phlox`.
+# compatible versions only. The wheel is sufficient for `import phlox`; the sdist is complete; an editable module is the tree's.
 set -eu
 cd "$(dirname "$0")/.."
 tree=$PWD
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-make -s install PREFIX="$place/usr" >/dev/null
+fail() { echo "$*"; exit 1; }
+PYTHON=${PYTHON:-python3}
+said=$(make -s install PREFIX="$place/usr")
+# A folder outside the loader's paths: the printed lines are sufficient.
+eval "$(echo "$said" | sed -n 's/^to .*: export /export /p')"
 cp examples/hello.c "$place/hello.c"
 cd "$place"
-export PKG_CONFIG_PATH="$place/usr/lib/pkgconfig"
 gcc -std=c11 -Wall -Werror hello.c $(pkg-config --cflags --libs phlox) -o hello
-said=$(LD_LIBRARY_PATH="$place/usr/lib" PHLOX_SIM_DEVICES=1 ./hello)
-echo "$said" | grep -q "device='cuda:0'" || { echo "hello said: $said"; exit 1; }
+said=$(PHLOX_SIM_DEVICES=1 ./hello)
+echo "$said" | grep -q "device='cuda:0'" || fail "hello said: $said"
+# Linked statically, a program finds the backends of PHLOX_BACKEND_PATH and those in its folder.
+gcc -std=c11 -Wall -Werror hello.c $(pkg-config --cflags --libs-only-L phlox) -l:libphlox.a -lm -o hello_static
+! readelf -d hello_static | grep -q libphlox || fail "hello_static needs libphlox.so"
+said=$(PHLOX_SIM_DEVICES=1 ./hello_static 2>&1)
+echo "$said" | grep -q "libphlox_sim.so was not found" || [ -e /usr/local/lib/phlox ] || fail "hello_static without backends said: $said"
+said=$(PHLOX_BACKEND_PATH="$place/usr/lib/phlox" PHLOX_SIM_DEVICES=1 ./hello_static)
+echo "$said" | grep -q "device='cuda:0'" || fail "hello_static said: $said"
+ln -s usr/lib/phlox phlox
+said=$(PHLOX_SIM_DEVICES=1 ./hello_static)
+echo "$said" | grep -q "device='cuda:0'" || fail "hello_static in the folder of phlox/ said: $said"
+# Exported names are in a header and have the version of the soname.
+nm -D --with-symbol-versions --defined-only usr/lib/libphlox.so | awk '$2 != "A" {print $3}' | sort >exported
+! grep -v '^px_[^_].*@@PHLOX_0$' exported || fail "exported without the version PHLOX_0"
+cat usr/include/phlox/*.h usr/include/phlox/ops/*.h | grep -oE '\bpx_[a-z0-9_]+\(' | sed 's/($/@@PHLOX_0/' | sort -u >declared
+[ -z "$(comm -23 exported declared)" ] || fail "exported, but in no header: $(comm -23 exported declared)"
 # Each header compiles by itself, in C and in C++.
 flags="-Wall -Wextra -Wconversion -Wshadow -pedantic -Werror $(pkg-config --cflags phlox)"
 for header in "$place"/usr/include/phlox/*.h "$place"/usr/include/phlox/ops/*.h; do
@@ -43,7 +61,7 @@ END
 for compiler in g++ clang++; do
   command -v $compiler >/dev/null || continue
   $compiler -std=c++17 $flags hello.cc $(pkg-config --libs phlox) -o hello_cc
-  LD_LIBRARY_PATH="$place/usr/lib" ./hello_cc
+  ./hello_cc
 done
 if command -v cmake >/dev/null; then
   lists() { # lists VERSION: a CMake project requiring it
@@ -67,17 +85,31 @@ END
   cmake --build "build-$version" >/dev/null
   PHLOX_SIM_DEVICES=1 "build-$version/hello" >/dev/null
 fi
-# Unpacks the wheel by hand: venv may be missing.
-"${PYTHON:-python3}" - "$tree" "$place" <<'END'
-import glob, os, sys, zipfile
-tree, place = sys.argv[1:]
-os.chdir(tree)
-sys.path.insert(0, "tools")
-import wheel
-zipfile.ZipFile(os.path.join(place, wheel.build_wheel(place))).extractall(place + "/site")
-END
-said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "${PYTHON:-python3}" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
-echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || { echo "the wheel said: $said"; exit 1; }
+# The wheel has files of its own names only, and is sufficient.
+cd "$tree"
+"$PYTHON" -m hatchling build -t wheel -d "$place" >"$place/log" 2>&1 || { cat "$place/log"; exit 1; }
+"$PYTHON" tools/release/check.py "$place"/phlox-*.whl
+"$PYTHON" -m zipfile -e "$place"/phlox-*.whl "$place/site"
+said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "$PYTHON" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
+echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || fail "the wheel said: $said"
+# Without a compiler the build says so in one line.
+said=$(CC=/nowhere/cc "$PYTHON" -m hatchling build -t wheel -d "$place/none" 2>&1 | sed 1d)
+case $said in
+  *Traceback*) fail "without a compiler: $said" ;;
+  "phlox: missing a C compiler (/nowhere/cc)"*"script/bootstrap"*) ;;
+  *) fail "without a compiler: $said" ;;
+esac
+# The sdist has the sources of all that make builds. (script/release builds it.)
+"$PYTHON" -m hatchling build -t sdist -d "$place" >/dev/null 2>&1
+tar -x -C "$place" -f "$place"/phlox-*.tar.gz
+make -s -n -C "$place"/phlox-[0-9]*/ all tests CUDA=0 PYTHON="$PYTHON" >/dev/null
+# An editable installation uses the tree. (Debian's Python has hatchling: no build environment is made.)
+"$PYTHON" -m venv --system-site-packages "$place/venv"
+"$place/venv/bin/python" -m pip install -q --no-build-isolation --no-deps -e "$tree"
+said=$(cd "$place" && venv/bin/python -c "import phlox; print(phlox.__file__)")
+[ "$said" = "$tree/python/phlox/__init__.py" ] || fail "the editable module is $said"
+version=$(sed -n 's/^#define PX_VERSION "\(.*\)"/\1/p' include/phlox/version.h)
+head -1 debian/changelog | grep -qF "phlox ($version)" || fail "debian/changelog is not of version $version"
 # phlox-run: the command pip installs for the wheel's entry point.
 cat >"$place/command.py" <<'END'
 import sys
@@ -86,8 +118,8 @@ command, = (e for e in entry_points(group="console_scripts") if e.value.startswi
 sys.argv = [command.name, *sys.argv[1:]]
 sys.exit(command.load()())
 END
-said=$(cd "$place" && PYTHONPATH=site "${PYTHON:-python3}" command.py --nproc-per-node=2 --no-python sh -c 'echo rank $RANK of $WORLD_SIZE')
-echo "$said" | grep -q "rank 1 of 2" || { echo "phlox-run said: $said"; exit 1; }
+said=$(cd "$place" && PYTHONPATH=site "$PYTHON" command.py --nproc-per-node=2 --no-python sh -c 'echo rank $RANK of $WORLD_SIZE')
+echo "$said" | grep -q "rank 1 of 2" || fail "phlox-run said: $said"
 # In a built tree, another Python builds its own extension.
 cd "$tree"
 stamp=${O:-build}/python/ext/abi

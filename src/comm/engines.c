@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and loads engines: libphlox_NAME.so in PHLOX_BACKEND_PATH, in this library's folder, or on
-// the system's search path. On simulated devices "nccl" maps to Gloo. An engine may load a further
-// library.
+// Finds and loads engines, libphlox_NAME.so: in PHLOX_BACKEND_PATH, this library's folder, its
+// subfolder `phlox`, the folder of `make install`, or the system's paths. On simulated devices
+// "nccl" maps to Gloo. An engine may load a further library.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm_impl.h"
 
-enum { ENGINES = 8, REASON = 256 };
+enum { ENGINES = 8, REASON = 256, FOLDER = 1500 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -17,31 +18,37 @@ static struct {
 } loaded[ENGINES];  // guarded by `lock`; failures are not cached
 static int loaded_count;
 
-// Saves the loader's message: the next dlerror() call discards it.
-static void keep_reason(char why[REASON]) {
+// Saves the loader's message of the first failure, or of a library that exists.
+static void *open_in(const char *folder, const char *below, const char *name, char why[REASON]) {
+  char path[FOLDER + 96];
+  snprintf(path, sizeof path, "%s%s/libphlox_%s.so", folder, below, name);
+  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle || (*why && access(path, F_OK))) return handle;
   const char *text = dlerror();
   snprintf(why, REASON, "%s", text ? text : "");
+  return NULL;
 }
+
+// Writes the folder of this library, or of the program if it is linked statically.
+static void own_folder(char out[FOLDER]) {
+  Dl_info self;
+  const char *path = dladdr((void *)&loaded, &self) && self.dli_fname ? self.dli_fname : "";
+  const char *slash = strrchr(path, '/');
+  snprintf(out, FOLDER, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+}
+
 static void *open_library(const char *name, char why[REASON]) {
   const char *folder = NULL;
-  char path[3072];
-  Dl_info self;
-  void *handle = NULL;
+  char own[FOLDER], file[64], ignored[REASON] = "";
+  own_folder(own);
   if (px_env_read("PHLOX_BACKEND_PATH", &folder) != PX_OK) px_error_clear();
-  if (folder && snprintf(path, sizeof path, "%s/libphlox_%s.so", folder, name) < (int)sizeof path)
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  const char *slash = dladdr((void *)&loaded, &self) ? strrchr(self.dli_fname, '/') : NULL;
-  if (!handle && slash) {
-    int length = (int)(slash - self.dli_fname);
-    snprintf(path, sizeof path, "%.*s/libphlox_%s.so", length, self.dli_fname, name);
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) keep_reason(why);
-  }
+  void *handle = folder ? open_in(folder, "", name, ignored) : NULL;
+  if (!handle) handle = open_in(own, "", name, why);
+  if (!handle) handle = open_in(own, "/phlox", name, why);
+  if (!handle) handle = open_in(PX_BACKEND_FOLDER, "", name, why);
   if (handle) return handle;
-  snprintf(path, sizeof path, "libphlox_%s.so", name);
-  handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!handle && !*why) keep_reason(why);
-  return handle;
+  snprintf(file, sizeof file, "libphlox_%s.so", name);
+  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 }
 
 // Loads the library behind the engine (for example NCCL).
@@ -62,10 +69,11 @@ static px_status load(const px_engine **out, const char *name) {
   for (int i = 0; i < loaded_count; i++)
     if (!strcmp(loaded[i].name, name)) return *out = loaded[i].engine, PX_OK;
   void *handle = open_library(name, why);
-  PX_CHECK(handle, PX_UNIMPLEMENTED,
-           "the collective backend '%s' is unavailable (%s). The gloo backend requires libgloo-dev "
-           "and g++ at build time",
-           name, *why ? why : "no such library");
+  PX_CHECK(
+      handle, PX_UNIMPLEMENTED,
+      "the collective backend '%s' is unavailable (%s). The gloo backend requires libgloo0, and "
+      "libgloo-dev and g++ at build time",
+      name, *why ? why : "no such library");
   *(void **)&entry = dlsym(handle, PX_ENGINE_ENTRY);
   *out = entry ? entry(PX_ENGINE_ABI) : NULL;
   PX_CHECK(*out && (*out)->abi == PX_ENGINE_ABI, PX_UNIMPLEMENTED,

@@ -56,23 +56,32 @@ static void prepare_core(void) {
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
 
-static void *open_in(const char *folder, size_t length, const char *name) {
-  char path[4096];
-  int needed = snprintf(path, sizeof path, "%.*s/libphlox_%s.so", (int)length, folder, name);
+enum { FOLDER = 1500 };
+
+static void *open_in(const char *folder, const char *below, const char *name) {
+  char path[FOLDER + 96];
+  int needed = snprintf(path, sizeof path, "%s%s/libphlox_%s.so", folder, below, name);
   return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-// Searches `folder` if given, then the folder of this library, then the system's paths.
-static void *open_backend(const char *folder, const char *name) {
-  void *handle = folder ? open_in(folder, strlen(folder), name) : NULL;
+// Writes the folder of this library, or of the program if it is linked statically.
+static void own_folder(char out[FOLDER]) {
   Dl_info self;
-  if (!handle && dladdr((void *)&px__rt, &self) && self.dli_fname) {
-    const char *slash = strrchr(self.dli_fname, '/');
-    handle = slash ? open_in(self.dli_fname, (size_t)(slash - self.dli_fname), name)
-                   : open_in(".", 1, name);
-  }
+  const char *path = dladdr((void *)&px__rt, &self) && self.dli_fname ? self.dli_fname : "";
+  const char *slash = strrchr(path, '/');
+  snprintf(out, FOLDER, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+}
+
+// Searches `folder` if given, then this library's folder, its subfolder `phlox`, the folder of
+// `make install`, and the system's paths.
+static void *open_backend(const char *folder, const char *name) {
+  char own[FOLDER], file[64];
+  own_folder(own);
+  void *handle = folder ? open_in(folder, "", name) : NULL;
+  if (!handle) handle = open_in(own, "", name);
+  if (!handle) handle = open_in(own, "/phlox", name);
+  if (!handle) handle = open_in(PX_BACKEND_FOLDER, "", name);
   if (handle) return handle;
-  char file[64];
   snprintf(file, sizeof file, "libphlox_%s.so", name);
   return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 }
@@ -127,6 +136,16 @@ static int count_devices(const px_backend *backend, bool no_start, bool *glance)
   return *glance ? present : backend->probe();
 }
 
+// Fails if simulated devices are requested: their library was not found.
+static px_status check_no_simulator(void) {
+  int64_t simulated;
+  PX_TRY(px_env_read("PHLOX_SIM_DEVICES", &simulated));
+  PX_CHECK(!simulated, PX_RUNTIME,
+           "PHLOX_SIM_DEVICES is set, but libphlox_sim.so was not found: set PHLOX_BACKEND_PATH to "
+           "its folder");
+  return PX_OK;
+}
+
 // Chooses the first backend with a device, and lists its visible devices. Fails if the environment
 // has a bad value.
 static px_status choose(choice *c, bool no_start) {
@@ -139,6 +158,7 @@ static px_status choose(choice *c, bool no_start) {
     size_t length = 0;
     while (list[length] && list[length] != ',') length++;
     PX_TRY(load(&backend, list, length));
+    if (!backend && length == 3 && !strncmp(list, "sim", 3)) PX_TRY(check_no_simulator());
     list += length + (list[length] == ',');
     int present = backend ? count_devices(backend, no_start, &glance) : 0;
     c->loaded |= backend != NULL;
