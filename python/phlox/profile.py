@@ -3,21 +3,37 @@
 
 Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m MODULE). Prints the ops
 and kernels by time and a summary of each device. Draws threads and streams as lanes, with the critical
-path of each device."""
+path of each device. FILE.html, written beside the picture, is a page to zoom and search, with flame
+graphs of lines and ops."""
 import argparse
 import atexit
+import json
+import os
 
 from phlox import __main__ as _program
-from phlox import _C, cuda
+from phlox import _C, _viewer, cuda
 from phlox.autograd._profile import EventList as _EventList
 from phlox.autograd._profile import _events, _Row
 
 
+def _page(events):
+    """Returns the data of the page: a trace without arrows, which names each stack once."""
+    trace, stacks = json.loads(_C.autograd.profiler._trace(list(events), "")), {}
+    rows = [e for e in trace["traceEvents"] if e["ph"] in "XC"]
+    for args in (e["args"] for e in rows):
+        if "Call stack" in args:
+            args["Call stack"] = stacks.setdefault(args["Call stack"], len(stacks))
+    return {"traceEvents": rows, "stacks": list(stacks), "host": os.getpid()}
+
+
 def _report(given, devices):
-    of, rows, table = _C.autograd.profiler._report(given.output)
+    stem = os.path.splitext(given.output)[0]
+    of, rows, table = _C.autograd.profiler._report(stem + ".svg")
     events = _EventList(_events(of, [_Row(*row) for row in rows]), profile_memory=True)
     by = "self_device_time_total" if devices else "self_cpu_time_total"
-    print(events.key_averages().table(sort_by=by, row_limit=given.rows), table, given.output, sep="\n")
+    print(events.key_averages().table(sort_by=by, row_limit=given.rows), table, stem + ".svg", stem + ".html",
+          sep="\n")
+    _viewer.write(stem + ".html", os.path.basename(given.program[given.program[0] == "--"]), "profile", _page(events))
     if given.trace:
         events.export_chrome_trace(given.trace)
 
@@ -34,7 +50,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     if not given.program:
         parser.error("a program is needed")
     devices = cuda.is_available()
-    _C.autograd.profiler._start(True, devices, False, True, False, True)
+    _C.autograd.profiler._start(True, devices, False, True, True, True)
     atexit.register(_report, given, devices)  # also if the program exits or fails
     _program.main(given.program[given.program[0] == "--":])
 

@@ -115,6 +115,11 @@ static const char *category(const px_profile_event *e) {
   return e->work == PX_PROFILE_COPY ? "gpu_memcpy" : "kernel";
 }
 
+static const char *const works[] = {[PX_PROFILE_KERNEL] = "kernel",
+                                    [PX_PROFILE_COPY] = "copy",
+                                    [PX_PROFILE_COLLECTIVE] = "collective",
+                                    [PX_PROFILE_OTHER] = "other"};
+
 // Adds the program's frames, innermost first, or the known line.
 static void add_lines(px__text *to, const px_profile_event *e) {
   px__text lines = {0};
@@ -145,8 +150,8 @@ static void put_event(writer *w, int64_t i) {
   add_time(to, "dur", e->end - e->start);
   px__text_add(to, ", \"args\": {\"External id\": %lld", (long long)((given ? e->parent : i) + 1));
   if (is_work(e))
-    px__text_add(to, ", \"device\": %d, \"stream\": %lld, \"correlation\": %lld", at.device,
-                 (long long)at.number, (long long)(i + 1));
+    px__text_add(to, ", \"device\": %d, \"stream\": %lld, \"correlation\": %lld, \"work\": \"%s\"",
+                 at.device, (long long)at.number, (long long)(i + 1), works[e->work]);
   if (e->shapes && *e->shapes) px__text_add(to, ", \"Input Dims\": %s", e->shapes);
   add_lines(to, e);
   px__text_add(to, "}}");
@@ -237,9 +242,11 @@ px_status px_profile_trace(char **out, const px_profile_event *events, int64_t c
   writer w = {.events = events, .count = count, .since = count ? events[0].start : 0};
   for (int64_t i = 0; i < count; i++) {
     const px_profile_event *e = &events[i];
-    bool valid = (!is_work(e) || is_device(e->device.index)) && is_device(e->memory_device);
+    bool valid = (!is_work(e) || (is_device(e->device.index) && e->work <= PX_PROFILE_OTHER)) &&
+                 is_device(e->memory_device);
     PX_CHECK(valid && e->parent < i, PX_VALUE,
-             "event %lld of a trace has an invalid device, or a parent after it", (long long)i);
+             "event %lld of a trace has an invalid device or work, or a parent after it",
+             (long long)i);
     if (e->start < w.since) w.since = e->start;
   }
   px_status status = put_all(&w, members);

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages to look at: HTML with its data and scripts inside, and in a browser if there is one."""
+import html.parser
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+import phlox
+from phlox import _viewer
+
+TRAIN = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.DataParallel(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.rand(64, 64).cuda(), torch.randint(0, 10, (64,)).cuda()
+for step in range(40):
+    with torch.profiler.record_function(f"ProfilerStep#{step}"):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+"""
+needs_browser = unittest.skipUnless(browser.CHROMIUM, "no Chromium: install Debian's chromium")
+
+
+def run(*arguments, **settings):
+    environment = dict(os.environ, PHLOX_SIM_DEVICES="2", PHLOX_SIM_MODE="schedule", **settings)
+    return subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment).stdout
+
+
+class Page(html.parser.HTMLParser):
+    """The elements, references and data of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.names, self.links, self.texts = [], [], [], {}
+        with open(path, encoding="utf-8") as file:
+            self.feed(file.read())
+        self.data = json.loads(self.texts["script application/json"])
+
+    def handle_starttag(self, tag, attributes):
+        self.names.append(tag)
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "link", "input"):
+            self.open.append((tag + " " + (dict(attributes).get("type") or "")).strip())
+
+    def handle_endtag(self, tag):
+        assert self.open.pop().split()[0] == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts[self.open[-1]] = data
+
+
+class Viewer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    @classmethod
+    def program(cls, name, text):
+        with open(cls.path(name), "w") as file:
+            file.write(text)
+        return cls.path(name)
+
+    def check_file(self, page):
+        """A page is balanced HTML that refers to nothing outside."""
+        self.assertEqual(page.open, [])
+        self.assertEqual(page.links, ["data:,"])
+        self.assertNotRegex(page.texts["style"] + page.texts["script"], r"https?:|@import|url\(|\bfetch\(|XMLHttpRequest|import\(")
+
+    def bar(self, page, name):
+        """The middle of the first bar of a name, in the page's pixels."""
+        return page.run("(() => { const box = viewer.canvas.getBoundingClientRect(), chart = viewer.chart;"
+                        f" const span = [...chart.items()].find(s => s.name === {json.dumps(name)});"
+                        " const [x, y] = chart.point(span, Math.max(span.start, chart.start) / 2 + Math.min(span.end, chart.end) / 2);"
+                        " return [x + box.left, y + box.top] })()")
+
+    def text(self, page, element):
+        return page.run(f"document.getElementById('{element}').innerText")
+
+
+class Profile(Viewer):
+    """python3 -m phlox.profile writes a page beside the picture."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.out = run("-m", "phlox.profile", "-o", cls.path("out.svg"), cls.program("train.py", TRAIN))
+        cls.page = cls.path("out.html")
+
+    def test_page_is_complete(self):
+        page = Page(self.page)
+        self.check_file(page)
+        self.assertEqual(self.out.split()[-2:], [self.path("out.svg"), self.page])
+        self.assertEqual(page.texts["title"], "train.py")
+        spans = [e for e in page.data["traceEvents"] if e["ph"] == "X"]
+        self.assertLessEqual({"kernel", "copy"}, {e["args"].get("work") for e in spans})
+        self.assertLessEqual({"aten::linear", "addmm", "ProfilerStep#39"}, {e["name"] for e in spans})
+        self.assertTrue(any("train.py(11)" in stack for stack in page.data["stacks"]))
+        self.assertLess(os.path.getsize(self.page), 4 << 20)
+
+    def test_names_cannot_end_the_script(self):
+        name = "</script><script>alert(1)</script>@data@"
+        _viewer.write(self.path("hostile.html"), name, "profile", {"traceEvents": [], "stacks": [name], "host": 1})
+        page = Page(self.path("hostile.html"))
+        self.assertEqual(page.names.count("script"), 2)
+        self.assertEqual((page.texts["title"], page.data["stacks"]), (name, [name]))
+
+    @needs_browser
+    def test_forty_steps_fit_one_screen(self):
+        with browser.Browser(self.page) as page:
+            names = page.run("viewer.chart.shown.map(row => row.lane.name)")
+            self.assertRegex(" ".join(names), r"^(cuda:\d stream \d+ )+device memory ranges host$")
+            self.assertLessEqual(page.run("viewer.chart.bottom"), page.run("viewer.canvas.clientHeight"))
+            self.assertIn("cuda:1 busy", self.text(page, "summary"))
+            x, y = page.run("(() => { const box = viewer.canvas.getBoundingClientRect(); return [box.left + 40, box.top + viewer.chart.shown.at(-1).y + 20] })()")
+            page.click(x, y)  # opens the threads: few lanes, since most run one after another
+            self.assertEqual(page.run("viewer.chart.shown.length") - len(names), page.run("viewer.chart.lanes.at(-1).lanes.length"))
+            self.assertLess(page.run("viewer.chart.lanes.at(-1).lanes.length"), 10)
+            self.assertEqual(page.problems, [])
+
+    @needs_browser
+    def test_zoom_move_search_and_click(self):
+        with browser.Browser(self.page) as page:
+            span = page.run("viewer.chart.end - viewer.chart.start")
+            page.wheel(700, 200, -800)
+            page.wait(f"viewer.chart.end - viewer.chart.start < {span} / 2")
+            start = page.run("viewer.chart.start")
+            page.drag(700, 200, 600, 200)
+            page.wait(f"viewer.chart.start > {start}")
+            page.click(*page.run("(() => { const box = document.getElementById('search').getBoundingClientRect(); return [box.left + 9, box.top + 9] })()"))
+            page.type("addmm", enter=True)
+            page.wait("viewer.chart.picked && viewer.chart.picked.name.toLowerCase().includes('addmm')")
+            self.assertRegex(self.text(page, "found"), r"^[\d,]+ found")
+            page.click(*self.bar(page, page.run("viewer.chart.picked.name")))
+            details = self.text(page, "details")
+            for text in "addmm", "train.py(11): <module>", "issued by", "aten::_linear", "critical path":
+                self.assertIn(text, details)
+            page.run("document.querySelector('#details button').click()")  # the op that issued it, in its thread
+            self.assertTrue(page.run("viewer.chart.lanes.at(-1).open && viewer.chart.picked.kind === 'op'"))
+            page.run("document.getElementById('fit').click()")
+            self.assertEqual(page.run("viewer.chart.end - viewer.chart.start"), span)
+            self.assertEqual(page.problems, [])
+
+    @needs_browser
+    def test_flame_graphs_add_up(self):
+        with browser.Browser(self.page, dark=True) as page:
+            for view, name in ("Flame: device time", "train.py(11): <module>"), ("Flame: host time", "train.py(12): <module>"):
+                page.run(f"[...document.querySelectorAll('[role=tab]')].find(tab => tab.innerText === '{view}').click()")
+                page.click(*self.bar(page, name))
+                self.assertRegex(self.text(page, "details"), re.escape(name) + r"\s+time\s+[\d.,]+ [mµ]s \(\d")
+                self.assertTrue(page.run("viewer.chart.lanes[0].levels.flat().every(bar => Math.abs([...bar.node.inner.values()]"
+                                         ".reduce((sum, n) => sum + n.total, bar.node.self) - bar.node.total) < 1)"))
+            kernels = page.run("viewer.charts['Flame: device time'].options.end")
+            data = Page(self.page).data["traceEvents"]
+            self.assertAlmostEqual(kernels, sum(e["dur"] for e in data if e["ph"] == "X" and "work" in e["args"]) * 1000, delta=1 + kernels / 1e6)
+            self.assertEqual(page.problems, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
