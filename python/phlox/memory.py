@@ -3,11 +3,13 @@
 
 Draws a snapshot of device memory, written by torch.cuda.memory._dump_snapshot while a history was
 recorded. For each device: live bytes per event, by the op and source line that allocated them, and
-reserved bytes. Allocations older than the record are drawn as one part."""
+reserved bytes. Allocations older than the record are drawn as one part. FILE.html is a page to zoom and
+search, with the owners after each event and the blocks of segments."""
 import argparse
 import os
 import pickle
 
+from phlox import _viewer
 from phlox.cuda import _draw_memory as draw
 
 
@@ -29,6 +31,29 @@ def _read(name):
     return snapshot
 
 
+def _page(snapshot, owners):
+    """Returns the data of the page, with each stack once."""
+    stacks = {}
+
+    def number(item):
+        frames = tuple((f["filename"], f["line"], f["name"]) for f in item.get("frames") or ())
+        return stacks.setdefault(frames, len(stacks)) if frames else None
+    devices = [[(e["action"], e.get("addr", 0), e.get("size", 0), e.get("stream", 0), e.get("time_us", 0), number(e))
+                for e in trace] for trace in snapshot["device_traces"]]
+    segments = [{"device": s["device"], "stream": s["stream"], "size": s["total_size"], "address": s["address"],
+                 "blocks": _blocks(s, number)} for s in snapshot["segments"]]
+    return {"devices": devices, "segments": segments, "stacks": list(stacks), "owners": owners}
+
+
+def _blocks(segment, number):
+    at, rows = segment["address"], []
+    for b in segment["blocks"]:
+        at = b.get("address", at)  # older files have no addresses of blocks
+        rows.append((at, b["size"], b["state"], number(b)))
+        at += b["size"]
+    return rows
+
+
 def main(arguments: "list[str] | None" = None) -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python3 -m phlox.memory", description=__doc__,
@@ -38,13 +63,16 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser.add_argument("--owners", type=int, default=12, help="number of owners with a separate colour (12)")
     given = parser.parse_args(arguments)
     try:
-        picture = draw(_read(given.file), given.owners)
+        snapshot = _read(given.file)
+        picture = draw(snapshot, given.owners)
     except (OSError, ValueError) as error:
         parser.exit(1, f"{given.file}: {error}\n")
     output = given.output or os.path.splitext(given.file)[0] + ".svg"
     with open(output, "w", encoding="utf-8") as file:
         file.write(picture)
-    print(output)
+    page = os.path.splitext(output)[0] + ".html"
+    _viewer.write(page, os.path.basename(given.file), "memory", _page(snapshot, given.owners))
+    print(output, page, sep="\n")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Browser:
 
     def wait(self, code, seconds=20):
         end = time.monotonic() + seconds
-        while not self.run(code):
+        while not self.run(f"!!({code})"):
             if time.monotonic() > end:
                 raise TimeoutError(code)
             time.sleep(0.02)

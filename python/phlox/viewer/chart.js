@@ -3,7 +3,7 @@
 //
 // A lane has a name and one of: levels, arrays of spans {start, end, name, color}, each sorted and
 // without overlaps, drawn below one another; points, [x, value] of a step curve; layers, {name,
-// color, values} over the lane's xs, stacked. A lane with lanes is a group, closed at first.
+// color, values} over the lane's xs, stacked, with their sums and an outline. A lane with lanes is a group, closed at first.
 "use strict";
 
 const LABEL = 176, AXIS = 26, BAR = 20, GAP = 8, CURVE = 46, FONT = "12px system-ui, sans-serif";
@@ -18,6 +18,12 @@ function first(items, after) {
   return low;
 }
 
+// The next number above of 1, 2 and 5 times a power of ten.
+function decimalStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return power * [1, 2, 5, 10].find(n => n * power >= rough);
+}
+
 // Black or white, whichever is readable on a colour #rrggbb.
 function inkOn(color) {
   const [r, g, b] = [1, 3, 5].map(at => parseInt(color.substr(at, 2), 16));
@@ -25,10 +31,10 @@ function inkOn(color) {
 }
 
 class Chart {
-  // options: start, end, text(x), select(span, lane), arrows(span): [{from, to, label, missing}]
+  // options: start, end, text(x), step(width of a tick), select(span, lane), arrows(span): [{from, to, label, missing}]
   // with ends {span, x}
   constructor(canvas, lanes, options) {
-    Object.assign(this, {canvas, lanes, options, scroll: 0, picked: null, found: [], hits: new Set()});
+    Object.assign(this, {canvas, lanes, options, scroll: 0, picked: null, mark: null, found: [], hits: new Set()});
     this.fit();
   }
 
@@ -90,6 +96,8 @@ class Chart {
     this.pen = pen;
     this.colors = {};
     for (const name of ["back", "panel", "text", "faint", "line", "pick"]) this.colors[name] = style.getPropertyValue("--" + name).trim();
+    const areas = this.lanes.filter(lane => lane.layers);
+    for (const lane of areas) lane.height = Math.max(140, (height - AXIS - 12) / areas.length - GAP);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.font = FONT;
     pen.textBaseline = "middle";
@@ -129,8 +137,7 @@ class Chart {
 
   axis(width, height) {
     const {pen} = this, span = this.end - this.start, rough = span * 110 / this.width;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * [1, 2, 5, 10].find(n => n * power >= rough);
+    const step = (this.options.step || decimalStep)(rough);
     for (let at = Math.ceil(this.start / step) * step; at <= this.end; at += step) {
       const x = this.x(at);
       pen.fillStyle = this.colors.line;
@@ -140,24 +147,22 @@ class Chart {
       if (x < width - 4) pen.fillText(this.options.text(at, step, this.end), Math.min(x, width - 4), AXIS / 2);
     }
     pen.textAlign = "left";
-    for (const tick of this.options.ticks || []) {
-      if (tick.at < this.start || tick.at > this.end) continue;
-      pen.fillStyle = this.colors.faint;
-      pen.fillRect(this.x(tick.at), AXIS, 1, height);
-    }
   }
 
   lane({lane, y, depth}) {
-    const {pen} = this, height = Chart.height(lane), middle = lane.levels ? y + BAR / 2 : y + height / 2;
+    const {pen} = this, height = Chart.height(lane);
+    const middle = y + (lane.layers ? 34 : lane.levels && !lane.height ? BAR / 2 : height / 2);
+    const room = LABEL - (lane.layers ? 76 : 20) - 12 * depth;
     const mark = lane.lanes ? (lane.open ? "▾ " : "▸ ") : "";
     pen.fillStyle = this.colors.text;
-    this.text(mark + lane.name, 10 + 12 * depth, lane.note ? middle - 8 : middle, LABEL - 20 - 12 * depth);
+    this.text(mark + lane.name, 10 + 12 * depth, lane.note ? middle - 8 : middle, room);
     if (lane.note) {
       pen.fillStyle = this.colors.faint;
-      this.text(lane.note, 10 + 12 * depth, middle + 8, LABEL - 20 - 12 * depth);
+      this.text(lane.note, 10 + 12 * depth, middle + 8, room);
     }
     pen.fillStyle = this.colors.line;
     pen.fillRect(LABEL, y + height + GAP / 2, this.width, 1);
+    if (lane.layers) this.heights(lane, y, height);
     pen.save();
     pen.beginPath();
     pen.rect(LABEL, y - 2, this.width, height + 4);
@@ -215,17 +220,19 @@ class Chart {
     pen.fill();
   }
 
-  // Stacked areas, lowest first.
+  // Stacked areas, lowest first, below the line of the outline.
   stack(lane, y, height) {
     const {pen} = this, right = LABEL + this.width, {xs, layers} = lane;
-    const begin = Math.max(first(xs, v => v > this.start) - 1, 0);
+    let i = Math.max(first(xs, v => v > this.start) - 1, 0);
     const shown = [];  // one index for each pixel: that of the largest sum
-    for (let x = LABEL, i = begin; x <= right; x++) {
-      const until = this.value(x + 1);
+    for (let x = LABEL; x <= right && xs[xs.length - 1] + 1 >= this.value(x); x++) {
       let best = i;
-      while (i + 1 < xs.length && xs[i + 1] < until) if (lane.sums[++i] > lane.sums[best]) best = i;
+      for (const until = this.value(x + 1); i + 1 < xs.length && xs[i + 1] < until;) if (lane.sums[++i] > lane.sums[best]) best = i;
       shown.push(best);
-      if (lane.sums[i] !== undefined && best !== i && this.value(x + 2) > xs[i]) best = i;
+    }
+    for (let step = 2 ** Math.ceil(Math.log2(lane.peak / 5)), at = step; at < lane.peak; at += step) {
+      pen.fillStyle = this.colors.line;
+      pen.fillRect(LABEL, y + height - height * at / lane.peak, this.width, 1);
     }
     const base = shown.map(() => 0);
     for (const layer of layers) {
@@ -239,7 +246,6 @@ class Chart {
         const edge = y + height - height * base[x] / lane.peak;
         pen.lineTo(LABEL + x + 1, edge);
         pen.lineTo(LABEL + x, edge);
-        base[x] += layer.values[shown[x]];
       }
       pen.globalAlpha = this.hits.size && !this.hits.has(layer) ? 0.2 : 1;
       pen.fillStyle = layer.color;
@@ -249,8 +255,44 @@ class Chart {
         pen.lineWidth = 2;
         pen.stroke();
       }
+      const edge = bytes => y + height - height * bytes / lane.peak;
+      this.label(layer, shown.map((at, x) => [edge(base[x] + layer.values[at]), edge(base[x])]));
       pen.globalAlpha = 1;
+      shown.forEach((at, x) => base[x] += layer.values[at]);
     }
+    pen.beginPath();
+    shown.forEach((at, x) => {
+      for (const side of [x, x + 1]) pen.lineTo(LABEL + side, y + height - height * lane.outline[at] / lane.peak);
+    });
+    pen.strokeStyle = this.colors.text;
+    pen.lineWidth = 1;
+    pen.stroke();
+    if (this.mark === null) return;
+    pen.fillStyle = this.colors.pick;
+    pen.fillRect(this.x(this.mark), y, 1.5, height);
+  }
+
+  // Names an area in its longest straight part that is as high as the text.
+  label(layer, edges) {
+    let best = null, from = 0, top = -Infinity, bottom = Infinity;
+    edges.forEach(([high, low], x) => {
+      top = Math.max(top, high);
+      bottom = Math.min(bottom, low);
+      if (bottom - top < 15) [from, top, bottom] = low - high < 15 ? [x + 1, -Infinity, Infinity] : [x, high, low];
+      else if (!best || x - from > best.room) best = {from, room: x - from, y: (top + bottom) / 2};
+    });
+    if (!best) return;
+    this.pen.fillStyle = inkOn(layer.color);
+    this.text(layer.name, LABEL + best.from + 6, best.y, best.room - 12);
+  }
+
+  // Round numbers of bytes beside stacked areas.
+  heights(lane, y, height) {
+    const {pen} = this;
+    pen.fillStyle = this.colors.faint;
+    pen.textAlign = "right";
+    for (let step = 2 ** Math.ceil(Math.log2(lane.peak / 5)), at = 0; at < lane.peak; at += step) pen.fillText(bytesText(at), LABEL - 6, y + height - height * at / lane.peak);
+    pen.textAlign = "left";
   }
 
   // Middle of a span's bar, in its lane or in the closed group of its lane; null if not shown.
@@ -314,6 +356,7 @@ class Chart {
 
   pick(span, lane, index) {
     this.picked = span || null;
+    this.mark = lane && lane.xs && index !== undefined ? lane.xs[index] : null;
     this.options.select(this.picked, lane, index);
     this.draw();
   }

@@ -133,7 +133,7 @@ class HostileNames(unittest.TestCase):
             picture = os.path.join(self.folder, "memory.svg")
             done = subprocess.run([sys.executable, "-m", "phlox.memory", path, "-o", picture], capture_output=True, text=True, check=True,
                                   env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(torch.__file__)), "LC_ALL": "C", "PYTHONUTF8": "0"})
-            self.assertEqual(done.stdout, picture + "\n")
+            self.assertEqual(done.stdout, f"{picture}\n{picture[:-4]}.html\n")
             with open(picture, "rb") as file:
                 found = texts(file.read(), "title")
             self.assertTrue(any(text.endswith(f"  {in_xml(name.rpartition('/')[2])}:2") for text in found), (name[:99], found))

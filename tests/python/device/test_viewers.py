@@ -26,6 +26,21 @@ for step in range(40):
         nn.functional.cross_entropy(net(x), y).backward()
         optimizer.step()
 """
+REMEMBER = """
+import sys
+import torch
+torch.cuda.memory._record_memory_history(max_entries=100000)
+held = {}
+for device in "cuda:0", "cuda:1":
+    kept = [torch.zeros(1 << 20, device=device) for _ in range(3)]
+    more = torch.ones(2 << 20, device=device)
+    del more
+    del kept[1]
+    kept.append(kept[0] + 1)
+    print(torch.cuda.max_memory_allocated(device), torch.cuda.memory_reserved(device))
+    held[device] = kept
+torch.cuda.memory._dump_snapshot(sys.argv[1])
+"""
 needs_browser = unittest.skipUnless(browser.CHROMIUM, "no Chromium: install Debian's chromium")
 
 
@@ -166,6 +181,62 @@ class Profile(Viewer):
             kernels = page.run("viewer.charts['Flame: device time'].options.end")
             data = Page(self.page).data["traceEvents"]
             self.assertAlmostEqual(kernels, sum(e["dur"] for e in data if e["ph"] == "X" and "work" in e["args"]) * 1000, delta=1 + kernels / 1e6)
+            self.assertEqual(page.problems, [])
+
+
+class Memory(Viewer):
+    """python3 -m phlox.memory writes a page beside the picture."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        out = run("-m", "phlox", cls.program("remember.py", REMEMBER), cls.path("memory.pickle"))
+        cls.figures = [list(map(int, line.split())) for line in out.splitlines()]
+        cls.out = run("-m", "phlox.memory", cls.path("memory.pickle"))
+        cls.page = cls.path("memory.html")
+
+    def test_page_is_complete(self):
+        page = Page(self.page)
+        self.check_file(page)
+        self.assertEqual(self.out.split(), [self.path("memory.svg"), self.page])
+        self.assertEqual([any(events) for events in page.data["devices"]], [True, True])
+        self.assertTrue(any("remember.py" in frame[0] for stack in page.data["stacks"] for frame in stack))
+
+    def test_snapshot_without_events_and_addresses_of_blocks(self):
+        from phlox.memory import _page
+        block = {"size": 512, "state": "active_allocated"}
+        segment = {"device": 0, "stream": 0, "total_size": 1024, "address": 4096, "blocks": [block, dict(block, state="inactive")]}
+        data = _page({"segments": [segment], "device_traces": [[]]}, 12)
+        self.assertEqual([row[:2] for row in data["segments"][0]["blocks"]], [(4096, 512), (4608, 512)])
+        if not browser.CHROMIUM:
+            return
+        _viewer.write(self.path("few.html"), "few", "memory", data)
+        with browser.Browser(self.path("few.html")) as page:
+            self.assertEqual(page.run("viewer.chart.lanes[0].levels[0].map(block => block.name).join()"), "no stack recorded,free")
+            self.assertEqual(page.problems, [])
+
+    @needs_browser
+    def test_owners_add_up(self):
+        with browser.Browser(self.page) as page:
+            peaks = page.run("viewer.chart.lanes.map(lane => [Math.max(...lane.sums), lane.outline.at(-1)])")
+            self.assertEqual(peaks, self.figures)
+            self.assertTrue(page.run("viewer.chart.lanes.every(lane => lane.layers.every(layer => layer.values.every(bytes => bytes >= 0)))"))
+            x, y = page.run("(() => { const box = viewer.canvas.getBoundingClientRect(), row = viewer.chart.shown[0];"
+                            " return [box.right - 20, box.top + row.y + row.lane.height - 4] })()")
+            page.click(x, y)
+            self.assertRegex(self.text(page, "details"), r"(?s)12 MiB of \d+ MiB reserved.*owners\s+8 MiB +\w+ +remember\.py:7\s+4 MiB +add +remember\.py:11")
+            page.wheel(x, y, -400)
+            page.wait("viewer.chart.end - viewer.chart.start < viewer.chart.options.end")
+            self.assertEqual(page.problems, [])
+
+    @needs_browser
+    def test_blocks_and_search(self):
+        with browser.Browser(self.page) as page:
+            page.run("[...document.querySelectorAll('[role=tab]')].at(-1).click()")
+            page.run("document.getElementById('search').focus()")
+            page.type("add", enter=True)
+            page.wait("viewer.chart.picked")
+            self.assertRegex(self.text(page, "details"), r"(?s)4 MiB at 0x.*active allocated.*add +remember\.py:11")
             self.assertEqual(page.problems, [])
 
 

@@ -36,7 +36,7 @@ class Examples(unittest.TestCase):
             self.assertEqual(done.stderr, "")
             self.assertRegex(done.stdout, rf"^{most} MiB at most\n$")
             done = run(sys.executable, "-m", "phlox.memory", f"{folder}/memory.pickle")
-            self.assertEqual((done.stderr, done.stdout), ("", f"{folder}/memory.svg\n"))
+            self.assertEqual((done.stderr, done.stdout), ("", f"{folder}/memory.svg\n{folder}/memory.html\n"))
 
     def test_graph(self):
         self.check_output("graph", "".join(f"mean of squares: {n}\n" for n in (1, 4, 9)), PHLOX_SIM_DEVICES="1")
