@@ -315,6 +315,20 @@ EXT_METHOD0(sanitizer, enable_cuda_sanitizer, "None",
   px_race_enable(1, true);
   Py_RETURN_NONE;
 }
+EXT_METHOD0(sanitizer, _collect, "None",
+            "Enables the race checker for all later launches. Races are reported, not raised.") {
+  px_race_enable(1, false);
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(sanitizer, _reports, "list[str]", "Returns the stored reports of races.") {
+  EXT_OWNED *list = PyList_New(0);
+  const char *text;
+  for (int64_t i = 0; list && (text = px_race_report(i)); i++) {
+    EXT_OWNED *report = ext_str(text);
+    if (!report || PyList_Append(list, report) < 0) Py_CLEAR(list);
+  }
+  return ext_moved(&list);
+}
 
 // ---- observers of shortages
 static PyObject *shortage_observers;  // a list

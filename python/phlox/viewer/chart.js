@@ -31,11 +31,12 @@ function inkOn(color) {
 }
 
 class Chart {
-  // options: start, end, text(x), step(width of a tick), select(span, lane), arrows(span): [{from, to, label, missing}]
-  // with ends {span, x}
+  // options: start, end, first (end of the view at first), text(x), step(width of a tick),
+  // select(span, lane), arrows(span): [{from, to, at, label, missing}]
   constructor(canvas, lanes, options) {
     Object.assign(this, {canvas, lanes, options, scroll: 0, picked: null, mark: null, found: [], hits: new Set()});
     this.fit();
+    if (options.first) this.look(options.start, options.first);
   }
 
   // ---- view
@@ -151,7 +152,7 @@ class Chart {
 
   lane({lane, y, depth}) {
     const {pen} = this, height = Chart.height(lane);
-    const middle = y + (lane.layers ? 34 : lane.levels && !lane.height ? BAR / 2 : height / 2);
+    const middle = y + (lane.layers ? 34 : lane.levels && !lane.note ? BAR / 2 : height / 2);
     const room = LABEL - (lane.layers ? 76 : 20) - 12 * depth;
     const mark = lane.lanes ? (lane.open ? "▾ " : "▸ ") : "";
     pen.fillStyle = this.colors.text;
@@ -308,8 +309,11 @@ class Chart {
   arrows() {
     const {pen} = this;
     for (const arrow of this.options.arrows ? this.options.arrows(this.picked) : []) {
-      const from = this.point(arrow.from, arrow.at ?? arrow.from.start), to = this.point(arrow.to, arrow.to.start);
+      const from = this.point(arrow.from, arrow.at ?? arrow.from.start), to = this.point(arrow.to, arrow.at ?? arrow.to.start);
       if (!from || !to) continue;
+      const side = Math.sign(to[1] - from[1]) * BAR / 2;  // from edge to edge of the bars
+      from[1] += side;
+      to[1] -= side;
       const tilt = Math.atan2(to[1] - from[1], to[0] - from[0]);
       pen.strokeStyle = pen.fillStyle = this.colors.pick;
       pen.lineWidth = arrow.missing ? 2.5 : 1.3;
@@ -324,7 +328,9 @@ class Chart {
       for (const side of [-0.4, 0.4]) pen.lineTo(to[0] - 10 * Math.cos(tilt + side), to[1] - 10 * Math.sin(tilt + side));
       pen.fill();
       if (!arrow.label) continue;
-      const x = (from[0] + to[0]) / 2 + 10, y = (from[1] + to[1]) / 2, room = pen.measureText(arrow.label).width;
+      const room = pen.measureText(arrow.label).width, y = (from[1] + to[1]) / 2;
+      let x = (from[0] + to[0]) / 2 + 10;
+      if (x + room > LABEL + this.width) x -= room + 20;
       pen.fillStyle = this.colors.back;
       pen.fillRect(x - 4, y - 10, room + 8, 20);
       pen.fillStyle = this.colors.pick;

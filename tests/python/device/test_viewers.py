@@ -41,6 +41,20 @@ for device in "cuda:0", "cuda:1":
     held[device] = kept
 torch.cuda.memory._dump_snapshot(sys.argv[1])
 """
+RACE = """
+import torch
+side = torch.cuda.Stream()
+x = torch.empty(100, device="cuda").normal_()
+y = torch.ones(100, device="cuda")
+with torch.cuda.stream(side):
+    x.sum()
+torch.cuda.synchronize()
+for i in range(2):
+    y.add_(1)
+    with torch.cuda.stream(side):
+        y.sum()
+print("ended")
+"""
 needs_browser = unittest.skipUnless(browser.CHROMIUM, "no Chromium: install Debian's chromium")
 
 
@@ -237,6 +251,40 @@ class Memory(Viewer):
             page.type("add", enter=True)
             page.wait("viewer.chart.picked")
             self.assertRegex(self.text(page, "details"), r"(?s)4 MiB at 0x.*active allocated.*add +remember\.py:11")
+            self.assertEqual(page.problems, [])
+
+
+class Races(Viewer):
+    """python3 -m phlox.races runs a program to its end and draws its races."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.out = run("-m", "phlox.races", "-o", cls.path("races.html"), cls.program("race.py", RACE))
+
+    def test_page_is_complete(self):
+        page = Page(self.path("races.html"))
+        self.check_file(page)
+        self.assertRegex(self.out, r"(?s)^ended\nPhlox found a race.*4 races\n[^\n]*races\.html\n$")
+        self.assertEqual(len(page.data), 4)
+
+    @needs_browser
+    def test_missing_waits_are_drawn_once(self):
+        with browser.Browser(self.path("races.html")) as page:
+            self.assertEqual(page.run("viewer.chart.lanes.map(lane => lane.name).join()"), "default stream of cuda:0,stream 1 of cuda:0")
+            arrows = page.run("viewer.chart.options.arrows().map(a => [a.from.name, a.to.name, a.from.race.count])")
+            self.assertEqual(arrows, [["normal  race.py:4", "sum  race.py:7", 1], ["add  race.py:10", "sum  race.py:12", 2], ["sum  race.py:12", "add  race.py:10", 1]])
+            page.click(*self.bar(page, "normal  race.py:4"))
+            self.assertIn("stream 1 of cuda:0 must wait for the default stream", self.text(page, "details"))
+            page.run("document.querySelector('#details button').click()")
+            self.assertEqual(page.run("viewer.chart.picked.name"), "sum  race.py:7")
+            self.assertEqual(page.problems, [])
+
+    @needs_browser
+    def test_no_races(self):
+        run("-m", "phlox.races", "-o", self.path("none.html"), self.program("good.py", "import torch"))
+        with browser.Browser(self.path("none.html")) as page:
+            self.assertIn("No race was found", self.text(page, "details"))
             self.assertEqual(page.problems, [])
 
 
