@@ -2,8 +2,8 @@
 """python3 -m phlox FILE | -c CODE | -m MODULE [ARGUMENT...]: runs a program with `torch` and its
 submodules bound to Phlox. Processes started by multiprocessing run the same way.
 python3 -m phlox: a console. --version, --help: print and end. Also: python3 -m phlox.env (what a
-bug report needs), phlox.memory, phlox.profile and phlox.races (pages of a program's memory, time and
-races)."""
+bug report needs), phlox.devices (backends, and why one is not used), phlox.memory, phlox.profile and
+phlox.races (pages of a program's memory, time and races)."""
 import sys
 import types
 

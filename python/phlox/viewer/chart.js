@@ -8,9 +8,9 @@
 
 const LABEL = 176, AXIS = 26, BAR = 20, GAP = 8, CURVE = 46, FONT = "12px system-ui, sans-serif";
 
-// Index of the first item for which `after` holds; items are in order.
-function first(items, after) {
-  let low = 0, high = items.length;
+// Index of the first item from `low` on for which `after` holds; items are in order.
+function first(items, after, low = 0) {
+  let high = items.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (after(items[middle])) high = middle; else low = middle + 1;
@@ -174,45 +174,72 @@ class Chart {
     pen.restore();
   }
 
+  // Bars of one level: found ones are drawn over the others, the selected one last.
   bars(spans, y) {
-    const {pen} = this;
-    let edge = -1, last = null;
-    for (let i = first(spans, s => s.end >= this.start); i < spans.length && spans[i].start <= this.end; i++) {
-      const s = spans[i], left = Math.max(this.x(s.start), LABEL - 2), right = Math.min(this.x(s.end), LABEL + this.width + 2);
-      const width = Math.max(right - left - (right - left > 3 ? 1 : 0), 1);
-      const special = s === this.picked || this.hits.has(s);
-      if (right < edge && s.color === last && !special) continue;  // less than a pixel
-      pen.globalAlpha = this.hits.size && !this.hits.has(s) ? 0.25 : 1;
-      pen.fillStyle = s.color;
-      pen.fillRect(left, y, width, BAR);
-      if (s.critical) {
-        pen.fillStyle = this.colors.pick;
-        pen.fillRect(left, y + BAR - 3, width, 3);
-      }
-      pen.fillStyle = inkOn(s.color);
-      if (width > 20) this.text(pen.measureText(s.name).width > width - 8 ? s.name.replace(/^aten::/, "") : s.name, left + 4, y + BAR / 2, width - 8);
-      pen.globalAlpha = 1;
-      if (s === this.picked) {
-        pen.strokeStyle = this.colors.pick;
-        pen.lineWidth = 2;
-        pen.strokeRect(left, y, width, BAR);
-      }
-      edge = Math.ceil(left + 0.5);
-      last = s.color;
+    this.pen.globalAlpha = this.hits.size ? 0.25 : 1;
+    this.run(spans, y);
+    this.pen.globalAlpha = 1;
+    const found = this.hits.size ? this.hitsOf(spans) : [];
+    if (found.length) this.run(found, y);
+    const {picked} = this;
+    if (picked && picked.levelled === spans) this.bar(picked, y);
+  }
+
+  // Found spans of a level, in order.
+  hitsOf(spans) {
+    if (!this.levelHits.has(spans)) this.levelHits.set(spans, spans.filter(s => this.hits.has(s)));
+    return this.levelHits.get(spans);
+  }
+
+  // Draws at most two bars a pixel: after a bar below a pixel, goes on with the first that ends in the next one.
+  run(spans, y) {
+    let i = first(spans, s => s.end >= this.start);
+    while (i < spans.length && spans[i].start <= this.end) {
+      const right = this.bar(spans[i], y), next = this.value(Math.floor(right) + 1);
+      i++;
+      if (i < spans.length && spans[i].end < next) i = first(spans, s => s.end >= next, i);
     }
   }
 
-  // A step curve: the maximum within each pixel.
+  // Draws a bar and returns its right edge.
+  bar(s, y) {
+    const {pen} = this, left = Math.max(this.x(s.start), LABEL - 2), right = Math.min(this.x(s.end), LABEL + this.width + 2);
+    const width = Math.max(right - left - (right - left > 3 ? 1 : 0), 1);
+    pen.fillStyle = s.color;
+    pen.fillRect(left, y, width, BAR);
+    if (s.critical) {
+      pen.fillStyle = this.colors.pick;
+      pen.fillRect(left, y + BAR - 3, width, 3);
+    }
+    if (width > 20) {
+      pen.fillStyle = inkOn(s.color);
+      this.text(pen.measureText(s.name).width > width - 8 ? s.name.replace(/^aten::/, "") : s.name, left + 4, y + BAR / 2, width - 8);
+    }
+    if (s === this.picked) {
+      pen.strokeStyle = this.colors.pick;
+      pen.lineWidth = 2;
+      pen.strokeRect(left, y, width, BAR);
+    }
+    return left + width;
+  }
+
+  // A step curve: the maximum within each pixel, from maxima of blocks of 256 points.
   curve(lane, y, height) {
     const {pen} = this, points = lane.points, right = LABEL + this.width;
     let i = Math.max(first(points, p => p[0] > this.start) - 1, 0), level = 0;
+    lane.blocks ||= Float64Array.from({length: points.length >> 8}, (_, block) => points.slice(block << 8, (block + 1) << 8).reduce((most, p) => Math.max(most, p[1]), -Infinity));
     const at = value => y + height - height * Math.max(value, 0) / (lane.peak || 1);
     pen.beginPath();
     pen.moveTo(LABEL, y + height);
     for (let x = LABEL; x <= right; x++) {
       const until = this.value(x + 1);
       let most = level;
-      for (; i < points.length && points[i][0] < until; i++) most = Math.max(most, level = points[i][1]);
+      while (i < points.length && points[i][0] < until) {
+        const end = (i & 255) === 0 && i + 256 <= points.length && points[i + 255][0] < until;
+        most = Math.max(most, end ? lane.blocks[i >> 8] : points[i][1]);
+        i += end ? 256 : 1;
+        level = points[i - 1][1];
+      }
       pen.lineTo(x, at(most));
       pen.lineTo(x + 1, at(most));
     }
@@ -362,6 +389,7 @@ class Chart {
 
   pick(span, lane, index) {
     this.picked = span || null;
+    if (span && span.lane && span.lane.levels) span.levelled = span.lane.levels.find(level => level[first(level, s => s.start >= span.start)] === span || level.includes(span));
     this.mark = lane && lane.xs && index !== undefined ? lane.xs[index] : null;
     this.options.select(this.picked, lane, index);
     this.draw();
@@ -392,6 +420,7 @@ class Chart {
     const wanted = text.trim().toLowerCase();
     this.found = wanted ? [...this.items()].filter(s => (s.name + " " + (s.lines || "")).toLowerCase().includes(wanted)) : [];
     this.hits = new Set(this.found);
+    this.levelHits = new Map();
     this.turn = -1;
     this.draw();
     return this.found.length;

@@ -59,7 +59,7 @@ needs_browser = unittest.skipUnless(browser.CHROMIUM, "no Chromium: install Debi
 
 
 def run(*arguments, **settings):
-    environment = dict(os.environ, PHLOX_SIM_DEVICES="2", PHLOX_SIM_MODE="schedule", **settings)
+    environment = {**os.environ, "PHLOX_SIM_DEVICES": "2", "PHLOX_SIM_MODE": "schedule", **settings}
     return subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment).stdout
 
 
@@ -285,6 +285,40 @@ class Races(Viewer):
         run("-m", "phlox.races", "-o", self.path("none.html"), self.program("good.py", "import torch"))
         with browser.Browser(self.path("none.html")) as page:
             self.assertIn("No race was found", self.text(page, "details"))
+            self.assertEqual(page.problems, [])
+
+
+class Devices(Viewer):
+    """python3 -m phlox.devices names the devices of each backend, or the reason for having none."""
+
+    def devices(self, **settings):
+        out = run("-m", "phlox.devices", "-o", self.path("devices.html"), **settings)
+        page = Page(self.path("devices.html"))
+        self.check_file(page)
+        return out, {name: (devices, reason) for name, devices, reason, _ in page.data}
+
+    def test_simulated_devices(self):
+        out, rows = self.devices(PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="3")
+        self.assertRegex(out, r"(?m)^sim    3 x Phlox simulated device$")
+        self.assertEqual(rows["sim"][1], "")
+        self.assertRegex(rows["cuda"][1], "not installed|driver|No CUDA GPUs|not in PHLOX_BACKENDS=sim")
+
+    def test_reasons(self):
+        out, rows = self.devices(PHLOX_BACKENDS="nosuch,sim", PHLOX_SIM_DEVICES="0")
+        self.assertRegex(out, r"(?m)^nosuch not used: libphlox_nosuch\.so is not installed$")
+        self.assertRegex(out, r"(?m)^sim    not used: No CUDA GPUs are available\. PHLOX_SIM_DEVICES=2 in the environment")
+        self.assertEqual(rows["sim"][0], [])
+        self.assertIn("PHLOX_SIM_DEVICES", self.devices(PHLOX_SIM_DEVICES="many")[1]["sim"][1])
+        self.assertIn("not in PHLOX_BACKENDS=nosuch", self.devices(PHLOX_BACKENDS="nosuch")[1]["sim"][1])
+
+    @needs_browser
+    def test_page(self):
+        self.devices(PHLOX_BACKENDS="nosuch,sim", PHLOX_SIM_DEVICES="3")
+        with browser.Browser(self.path("devices.html")) as page:
+            page.click(*self.bar(page, "2: Phlox simulated device"))
+            self.assertRegex(self.text(page, "details"), r"memory\s+4 GiB")
+            page.click(*self.bar(page, "libphlox_nosuch.so is not installed"))
+            self.assertRegex(self.text(page, "details"), r"not used\s+libphlox_nosuch")
             self.assertEqual(page.problems, [])
 
 
