@@ -17,13 +17,17 @@ from phlox.autograd._profile import _events, _Row
 
 
 def _page(events):
-    """Returns the data of the page: a trace without arrows, which names each stack once."""
-    trace, stacks = json.loads(_C.autograd.profiler._trace(list(events), "")), {}
-    rows = [e for e in trace["traceEvents"] if e["ph"] in "XC"]
-    for args in (e["args"] for e in rows):
-        if "Call stack" in args:
-            args["Call stack"] = stacks.setdefault(args["Call stack"], len(stacks))
-    return {"traceEvents": rows, "stacks": list(stacks), "host": os.getpid()}
+    """Returns the data of the page from a trace, with each text once."""
+    trace, texts = json.loads(_C.autograd.profiler._trace(list(events), ""))["traceEvents"], {}
+
+    def text(of):
+        return texts.setdefault(of, len(texts))
+    spans = [(text(e["name"]), round(e["ts"] * 1000), round(e["dur"] * 1000), e["tid"], args["External id"],
+              text(args.get("work", e["cat"])), args.get("device", -1), text(args.get("Call stack", "")))
+             for e in trace if e["ph"] == "X" for args in (e["args"],)]
+    memory = [(round(e["ts"] * 1000), e["pid"], e["args"]["bytes"]) for e in trace
+              if e["ph"] == "C" and e["pid"] != os.getpid()]
+    return {"spans": spans, "memory": memory, "texts": list(texts)}
 
 
 def _report(given, devices):

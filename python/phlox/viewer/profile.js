@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile: a timeline of streams, ranges, memory and host threads, and flame graphs of lines and
-// ops. The data is a trace in the Trace Event Format, without its arrows; "Call stack" is an index
-// into stacks.
+// ops. The data: spans [name, start, duration, thread or stream, id of the op, kind, device or -1,
+// stack] in nanoseconds; memory [time, device, bytes]; texts, to which names, kinds and stacks are
+// indices.
 "use strict";
 
 const COLORS = {kernel: "#4269d0", copy: "#efb118", collective: "#3ca951", other: "#9c6b4e", op: "#97bbf5", range: "#c9ced6", line: "#8a9bb0", memory: "#a463f2"};
@@ -23,22 +24,19 @@ function readSpans(data) {
   const spans = [], devices = new Map(), threads = new Map(), ops = new Map();
   const levels = new Map(), memory = [];  // the sum of all devices: an op is counted for one of its devices
   let total = 0;
-  for (const e of data.traceEvents) {
-    const start = Math.round(e.ts * 1000);
-    if (e.ph === "C" && e.pid !== data.host) {
-      total += e.args.bytes - (levels.get(e.pid) || 0);
-      levels.set(e.pid, e.args.bytes);
-      memory.push([start, total]);
-    }
-    if (e.ph !== "X") continue;
-    const {args} = e, work = "device" in args, stack = args["Call stack"];
-    const kind = work ? args.work : e.cat === "user_annotation" ? "range" : "op";
-    const span = {name: e.name, start, end: start + Math.round(e.dur * 1000), kind, color: COLORS[kind], thread: e.tid, id: args["External id"],
-                  frames: stack === undefined ? [] : data.stacks[stack].split(";").filter(frame => !frame.startsWith("<frozen ")), shapes: args["Input Dims"], work: []};
-    span.lines = span.frames.join("\n");
-    if (work) Object.assign(span, {device: args.device, stream: args.stream});
-    else ops.set(span.id, span);
-    const lanes = work ? devices : threads, key = work ? `cuda:${args.device} stream ${args.stream}` : e.tid;
+  for (const [time, device, bytes] of data.memory) {
+    total += bytes - (levels.get(device) || 0);
+    levels.set(device, bytes);
+    memory.push([time, total]);
+  }
+  const stacks = data.texts.map(text => text.split(";").filter(frame => frame && !frame.startsWith("<frozen ")));
+  const lines = stacks.map(frames => frames.join("\n")), kinds = {cpu_op: "op", user_annotation: "range"};
+  for (const [name, start, took, track, id, type, device, stack] of data.spans) {
+    const work = device >= 0, kind = kinds[data.texts[type]] || data.texts[type];
+    const span = {name: data.texts[name], start, end: start + took, kind, color: COLORS[kind], thread: track, id, frames: stacks[stack], lines: lines[stack], work: []};
+    if (work) Object.assign(span, {device, stream: track});
+    else ops.set(id, span);
+    const lanes = work ? devices : threads, key = work ? `cuda:${device} stream ${track}` : track;
     if (!lanes.has(key)) lanes.set(key, []);
     lanes.get(key).push(span);
     spans.push(span);
@@ -195,7 +193,6 @@ function describe(span, spans) {
   if (span.critical) rows.push(["", "on the critical path of its device"]);
   const frames = span.frames.length ? span.frames : (span.op && span.op.frames) || [];
   if (frames.length) rows.push(["source", frames.join("\n")]);
-  if (span.shapes) rows.push(["shapes", JSON.stringify(span.shapes)]);
   if (span.op) rows.push(["issued by", {text: span.op.name, go: span.op}]);
   if (span.parent && span.device === undefined) rows.push(["within", {text: span.parent.name, go: span.parent}]);
   if (span.work.length) rows.push(["device work", span.work.slice(0, 12).map(w => ({text: `${w.name} ${timeText(w.end - w.start)}`, go: w}))]);
@@ -208,7 +205,7 @@ function showProfile(data) {
   const read = readSpans(data), {spans} = read;
   const {lanes, groups} = timelineLanes(read);
   for (const span of spans) if (span.device === undefined && span.parent) span.parent.inside = (span.parent.inside || 0) + span.end - span.start;
-  const start = spans.reduce((t, s) => Math.min(t, s.start), Infinity), end = spans.reduce((t, s) => Math.max(t, s.end), 0);
+  const start = spans.reduce((t, s) => Math.min(t, s.start), spans.length ? Infinity : 0), end = spans.reduce((t, s) => Math.max(t, s.end), 1);
   const legend = [["kernel", "kernels"], ["copy", "copies"], ["collective", "collectives"], ["other", "other work"], ["op", "ops"]];
   const kinds = new Set(spans.map(s => s.kind));
   summary([`${timeText(end - start)} from first to last`, ...[...groups].map(([device, units]) => `cuda:${device} busy ${(100 * busy(units) / (end - start || 1)).toFixed(0)} %`),
