@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages to look at: one HTML file each with its data and scripts, which loads nothing else."""
-import html
-import json
-import os
-import re
+import html, json, os, re
 
 
 def write(path: str, title: str, kind: str, data: object) -> None:

@@ -3,12 +3,7 @@
 
 Lists the backends for devices and for collectives, each with its devices or with the reason why it is
 not used, and draws them as a page. Each backend is tried in a process of its own."""
-import argparse
-import ctypes
-import json
-import os
-import subprocess
-import sys
+import argparse, ctypes, json, os, subprocess, sys
 
 import phlox
 from phlox import _viewer

@@ -5,9 +5,7 @@ Draws a snapshot of device memory, written by torch.cuda.memory._dump_snapshot w
 recorded. For each device: live bytes per event, by the op and source line that allocated them, and
 reserved bytes. Allocations older than the record are drawn as one part. FILE.html is a page to zoom and
 search, with the owners after each event and the blocks of segments."""
-import argparse
-import os
-import pickle
+import argparse, os, pickle
 
 from phlox import _viewer
 from phlox.cuda import _draw_memory as draw

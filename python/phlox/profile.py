@@ -5,10 +5,7 @@ Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m 
 and kernels by time and a summary of each device. Draws threads and streams as lanes, with the critical
 path of each device. FILE.html, written beside the picture, is a page to zoom and search, with flame
 graphs of lines and ops."""
-import argparse
-import atexit
-import json
-import os
+import argparse, atexit, json, os
 
 from phlox import __main__ as _program
 from phlox import _C, _viewer, cuda

@@ -4,9 +4,7 @@
 Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m MODULE), with the race
 checker on. Races do not stop the program. Prints their reports at its end, and draws them as a page:
 streams as lanes, with an arrow for each missing wait."""
-import argparse
-import atexit
-import os
+import argparse, atexit, os
 
 from phlox import __main__ as _program
 from phlox import _viewer

@@ -81,6 +81,7 @@ px_status px_tensor_share(px_tensor **out, const px_tensor *self) {
 }
 
 px_status px_tensor_detach_physical(px_tensor *self) {
+  PX_GIVEN(self);
   PX_SCOPED(px_tensor) plain = NULL;
   if (!px__is_batched(self)) return PX_OK;
   PX_TRY(px_tensor_detach(&plain, self->physical));

@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks references to pages: links of Markdown files to files and headings of the repository, and names such as docs/FOLDER/PAGE.md in any
 source. Every page of docs/ is listed by the README.md of its folder."""
-import os
-import re
-import subprocess
-import sys
+import os, re, subprocess, sys
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 files = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True).stdout.split()

@@ -7,12 +7,7 @@
 
 Sentences of four words and more count. The figures are relative words (which, that, where ...) per 100 words, "what" per 1,000 words, the
 percentage of sentences that begin with such a word, and commas a sentence."""
-import ast
-import collections
-import pathlib
-import re
-import subprocess
-import sys
+import ast, collections, pathlib, re, subprocess, sys
 
 FIGURES = ("relative", "what", "openings", "commas")
 LIMITS = dict(zip(FIGURES, (2.0, 1.5, 2.0, 1.0)))        # of a folder

@@ -39,7 +39,7 @@ class Main(unittest.TestCase):
 
     def test_console_and_options(self):
         done = subprocess.run([sys.executable, "-m", "phlox"], input="import torch\ntorch.ones(2)\n", capture_output=True, text=True,
-                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(phlox.__file__)), "PHLOX_SIM_DEVICES": "2"})
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(phlox.__file__)), "PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "2"})
         self.assertEqual(done.stdout.strip(">\n "), "tensor([1., 1.])")
         self.assertRegex(done.stderr, r"^Phlox \d+\.\d+\.\d+ as torch .* on Python .* \(2 Phlox simulated devices\)\n")
         version = f"Phlox {phlox.version.phlox} (torch {phlox.__version__})"
