@@ -48,7 +48,8 @@ class Main(unittest.TestCase):
         self.assertIn("unknown option --no-such", run("--no-such")[2])
 
     def test_report_of_the_environment(self):
-        code, text, errors = run("-m", "torch.env", PHLOX_STORE_SECRET="hidden from reports", PHLOX_SIM_DEVICES="1")
+        code, text, errors = run("-m", "torch.env", PHLOX_STORE_SECRET="hidden from reports", PHLOX_SIM_DEVICES="1",
+                                 PHLOX_BACKENDS="sim")
         self.assertEqual((code, errors), (0, ""))
         for line in (f"Phlox {phlox.version.phlox}", "PHLOX_SIM_DEVICES=1", "PHLOX_STORE_SECRET=(hidden)", "GPU 0: Phlox simulated device", "CPU kernels: "):
             self.assertIn(line, text)
