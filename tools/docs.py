@@ -403,8 +403,10 @@ def group(path, title, links):
 phlox = module()
 shutil.rmtree(OUT, ignore_errors=True)
 GENERATED = [group("ops", "Ops", op_pages()), group("layers", "Layers and losses", layer_pages()), *optimiser_pages(), group("c", "C headers", header_pages())]
+pictures = []
 for path in subprocess.run(["git", "ls-files", "docs"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split():
     if path.endswith(".md"): stage(path, PAGES.get(path) or path[5:].replace("README.md", "index.md"))
-    elif path.endswith(".svg"): write(path[5:], read(ROOT, path))
+    elif path.endswith((".svg", ".png")): pictures.append(path)
 for path, to in PAGES.items():
     if to != "index.md": stage(path, to)
+for path in pictures: shutil.copy(os.path.join(ROOT, path), os.path.join(OUT, path[5:]))

@@ -36,7 +36,7 @@ LEFT_OUT = {
     "cuda.caching_allocator_delete": "takes an address", "cuda.ExternalStream": "likewise", "cuda.get_stream_from_external": "likewise", "cuda.streams.ExternalStream": "likewise",
     "cuda.memory.caching_allocator_delete": "likewise",
     "cuda.CUDAPluggableAllocator": "runs code of a file", "cuda.memory.CUDAPluggableAllocator": "likewise", "ops.load_library": "likewise",
-    "memory.main": "a command, which ends the process", "profile.main": "likewise", "distributed.launch.command": "likewise", "distributed.launch.main": "likewise", "distributed.run.command": "likewise", "distributed.run.main": "likewise",
+    "memory.main": "a command, which ends the process", "profile.main": "likewise", "devices.main": "likewise", "races.main": "likewise", "distributed.launch.command": "likewise", "distributed.launch.main": "likewise", "distributed.run.command": "likewise", "distributed.run.main": "likewise",
     "utils.data.get_worker_info": "tells about workers, which are processes", "nn.Module.share_memory": "memory of the machine's", "Tensor.share_memory_": "likewise",
     "jit.Future.wait": "waits until another thread gives the value", "jit.wait": "likewise", "futures.Future.wait": "likewise",
     "futures.wait_all": "likewise",
