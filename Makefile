@@ -140,7 +140,7 @@ $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 COREOBJ  := $(call built,$(CORE)) $(GENSRC:%.c=%.o)
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o) $(ONCEOBJ)
 # The folder of installed backends, searched last.
-$(O)/src/device/open/registry.o $(O)/src/comm/engines.o: CPPFLAGS += -DPX_BACKEND_FOLDER='"$(LIBDIR)/phlox"'
+$(O)/src/base/libraries.o: CPPFLAGS += -DPX_BACKEND_FOLDER='"$(LIBDIR)/phlox"'
 $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ) src/exports.map
 	$(call say,LD)$(LINK) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--version-script=src/exports.map -Wl,-Bsymbolic-functions -o $@ $(filter %.o,$^) $(ARCHIVES) -lm -ldl
 	@ln -sf libphlox.so $(O)/libphlox.so.0

@@ -217,6 +217,12 @@ PX_API const char *px_version(void);
 // leak test compares two calls.
 PX_API int64_t px_live_objects(const char *name);
 
+// For layers with backends: opens libphlox_NAME.so in `folder` (NULL: none), in this library's
+// folder, its subfolder `phlox`, the folder of `make install`, or on the system's paths. NULL if
+// there is none. `why` then holds the loader's message, perhaps empty.
+enum { PX_LOADER_TEXT = 256 };
+PX_API void *px_library_open(const char *folder, const char *name, char why[PX_LOADER_TEXT]);
+
 // Sets a cancellation check for the calling thread; NULL: none. Waits for devices, backward passes,
 // large CPU kernels and loaders call it a few times a second, without locks held. They fail with
 // its status and error record if it does not return PX_OK (docs/reference/threads.md). The check

@@ -15,7 +15,7 @@ _SEE = "See also: https://pytorch.org/docs/main/notes/cuda.html#tensorfloat-32-t
 _ABOVE = {"matmul": "cuda", "conv": "cuda", "rnn": "cuda", "cuda": "generic"}
 _own = dict.fromkeys(("generic", "cuda", *_NUMBERS), "none")
 _written: dict[str, int] = {}  # settings of the core, as last read or written here
-_older: dict[str, int] = {}  # what allow_tf32 (matmul: the index of WORDS) was set to
+_older: dict[str, int] = {}  # last value of allow_tf32; for matmul the index in WORDS
 
 
 def _follow_core() -> None:

@@ -1,6 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages to look at: one HTML file each with its data and scripts, which loads nothing else."""
-import html, json, os, re
+"""Pages to look at: one HTML file each with its data and scripts, which loads nothing else. And their commands."""
+import argparse, atexit, html, json, os, re
+from collections.abc import Callable
+
+from phlox import __main__ as _program
+
+
+def command(name: str, about: "str | None") -> argparse.ArgumentParser:
+    """Returns the parser of python3 -m phlox.NAME."""
+    return argparse.ArgumentParser(prog="python3 -m phlox." + name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def run_program(parser: argparse.ArgumentParser, arguments: "list[str] | None", begin: Callable[[], object], report: Callable[..., object]) -> None:
+    """Runs the program named by the last arguments between begin() and report(arguments)."""
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+    given = parser.parse_args(arguments)
+    given.program = given.program[given.program[:1] == ["--"]:]
+    if not given.program:
+        parser.error("a program is needed")
+    begin()
+    atexit.register(report, given)  # also if the program exits or fails
+    _program.main(given.program)
 
 
 def write(path: str, title: str, kind: str, data: object) -> None:

@@ -3,7 +3,7 @@
 
 Lists the backends for devices and for collectives, each with its devices or with the reason why it is
 not used, and draws them as a page. Each backend is tried in a process of its own."""
-import argparse, ctypes, json, os, subprocess, sys
+import ctypes, json, os, subprocess, sys
 
 import phlox
 from phlox import _viewer
@@ -16,10 +16,8 @@ from phlox import cuda
 found, why = [], ""
 try:
     cuda.init()
-    for i in range(cuda.device_count()):
-        p = cuda.get_device_properties(i)
-        found.append({"name": p.name, "bytes": p.total_memory, "capability": f"{p.major}.{p.minor}",
-                      "multiprocessors": p.multi_processor_count})
+    found = [{"name": p.name, "bytes": p.total_memory, "capability": f"{p.major}.{p.minor}", "multiprocessors": p.multi_processor_count}
+             for p in map(cuda.get_device_properties, range(cuda.device_count()))]
 except Exception as error:
     why = str(error)
 print(json.dumps([found, why]))
@@ -65,8 +63,7 @@ def _rows():
 
 def main(arguments: "list[str] | None" = None) -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python3 -m phlox.devices", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _viewer.command("devices", __doc__)
     parser.add_argument("-o", "--output", default="devices.html", help="the page (devices.html)")
     given = parser.parse_args(arguments)
     rows = list(_rows())

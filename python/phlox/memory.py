@@ -5,7 +5,7 @@ Draws a snapshot of device memory, written by torch.cuda.memory._dump_snapshot w
 recorded. For each device: live bytes per event, by the op and source line that allocated them, and
 reserved bytes. Allocations older than the record are drawn as one part. FILE.html is a page to zoom and
 search, with the owners after each event and the blocks of segments."""
-import argparse, os, pickle
+import os, pickle
 
 from phlox import _viewer
 from phlox.cuda import _draw_memory as draw
@@ -54,8 +54,7 @@ def _blocks(segment, number):
 
 def main(arguments: "list[str] | None" = None) -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python3 -m phlox.memory", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _viewer.command("memory", __doc__)
     parser.add_argument("file", help="a snapshot")
     parser.add_argument("-o", "--output", help="the SVG file to write (default: FILE with the suffix .svg)")
     parser.add_argument("--owners", type=int, default=12, help="number of owners with a separate colour (12)")

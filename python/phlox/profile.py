@@ -5,9 +5,8 @@ Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m 
 and kernels by time and a summary of each device. Draws threads and streams as lanes, with the critical
 path of each device. FILE.html, written beside the picture, is a page to zoom and search, with flame
 graphs of lines and ops."""
-import argparse, atexit, json, os
+import json, os
 
-from phlox import __main__ as _program
 from phlox import _C, _viewer, cuda
 from phlox.autograd._profile import EventList as _EventList
 from phlox.autograd._profile import _events, _Row
@@ -27,33 +26,25 @@ def _page(events):
     return {"spans": spans, "memory": memory, "texts": list(texts)}
 
 
-def _report(given, devices):
+def _report(given):
     stem = os.path.splitext(given.output)[0]
     of, rows, table = _C.autograd.profiler._report(stem + ".svg")
     events = _EventList(_events(of, [_Row(*row) for row in rows]), profile_memory=True)
-    by = "self_device_time_total" if devices else "self_cpu_time_total"
+    by = "self_device_time_total" if cuda.is_available() else "self_cpu_time_total"
     print(events.key_averages().table(sort_by=by, row_limit=given.rows), table, stem + ".svg", stem + ".html",
           sep="\n")
-    _viewer.write(stem + ".html", os.path.basename(given.program[given.program[0] == "--"]), "profile", _page(events))
+    _viewer.write(stem + ".html", os.path.basename(given.program[0]), "profile", _page(events))
     if given.trace:
         events.export_chrome_trace(given.trace)
 
 
 def main(arguments: "list[str] | None" = None) -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python3 -m phlox.profile", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _viewer.command("profile", __doc__)
     parser.add_argument("-o", "--output", default="profile.svg", help="the SVG file (profile.svg)")
     parser.add_argument("--trace", help="also write a trace for Perfetto and chrome://tracing")
     parser.add_argument("--rows", type=int, default=20, help="maximum number of table rows (20)")
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
-    given = parser.parse_args(arguments)
-    if not given.program:
-        parser.error("a program is needed")
-    devices = cuda.is_available()
-    _C.autograd.profiler._start(True, devices, False, True, True, True)
-    atexit.register(_report, given, devices)  # also if the program exits or fails
-    _program.main(given.program[given.program[0] == "--":])
+    _viewer.run_program(parser, arguments, lambda: _C.autograd.profiler._start(True, cuda.is_available(), False, True, True, True), _report)
 
 
 if __name__ == "__main__":

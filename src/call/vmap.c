@@ -270,10 +270,8 @@ static px_status end_args(physical_args *to, px_status status) {
 }
 
 // Replaces each tensor argument by the result of `make`. `mask`: bits of the parameters to replace.
-typedef px_status (*transform)(px_tensor **out, const px__vmap_call *b, px_tensor *t,
-                               int64_t number);
 static px_status map_tensors(physical_args *to, const px__vmap_call *b, uint32_t mask,
-                             transform make, int64_t number) {
+                             px__vmap_transform make, int64_t number) {
   for (int i = 0; i < b->call->op->param_count; i++) {
     px_value *arg = &to->args[i];
     if (!(mask >> i & 1)) continue;
@@ -683,20 +681,19 @@ static px_status batch_reduction(px__vmap_call *b) {
 
 // ---- a call for each sample: loop
 
-static px_status select_sample(px_tensor **out, const px__vmap_call *b, px_tensor *t,
-                               int64_t index) {
+px_status px__vmap_select(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t index) {
   *out = NULL;
   if (px__is_mapped(b, t)) return px_select(out, t->physical, 0, index);
   *out = px_retain(t);
   return PX_OK;
 }
 
-// Results of the samples: those of result i start at i * size.
-static px_status call_sample(px__vmap_call *b, px_tensor **made, int64_t index) {
+px_status px__vmap_call_sample(px__vmap_call *b, px__vmap_transform make, px_tensor **made,
+                               int64_t index) {
   void *results[PX__MAX_RESULTS] = {0};
   physical_args to;
   PX_TRY(begin_args(&to, b->call));
-  px_status status = map_tensors(&to, b, UINT32_MAX, select_sample, index);
+  px_status status = map_tensors(&to, b, UINT32_MAX, make, index);
   if (status == PX_OK) status = px_op_call(b->call->op, b->call->mode, to.args, results);
   PX_TRY(end_args(&to, status));
   for (int i = 0; i < b->call->op->result_count; i++) made[i * b->size + index] = results[i];
@@ -716,7 +713,7 @@ static px_status call_samples(px__vmap_call *b, px_tensor **made) {
   saved_level a = enter_level(b->level);
   px_status status = PX_OK;
   for (int64_t index = 0; status == PX_OK && index < b->size; index++)
-    status = call_sample(b, made, index);
+    status = px__vmap_call_sample(b, px__vmap_select, made, index);
   if (status == PX_OK) status = stack_samples(b, made);
   return leave_level(a, status);
 }

@@ -61,11 +61,19 @@ px_status px__vmap_merge(px__vmap_call *b) __attribute__((warn_unused_result));
 px_status px__vmap_itself(px__vmap_call *b) __attribute__((warn_unused_result));
 // Rule `indices`: calls a composite for each sample of its integer tensors, whose elements it
 // reads. Other tensors stay batched, with one sample: the ops of the composite are recorded at all
-// levels.
-px_status px__vmap_indices(px__vmap_call *b) __attribute__((warn_unused_result));
+// levels. px__vmap_indices in op_impl.h runs it.
 // Runs the op's own rule for tensors that need not be batched at the level. PX_VALUE unless the
 // level is active.
 px_status px__vmap_run_at(px_call *call, int64_t level, int64_t size)
+    __attribute__((warn_unused_result));
+// Calls the op for one sample, with its tensors replaced by those of `make`. The results of result
+// i start at made[i * size]. px__vmap_select makes the sample of a mapped tensor, and returns
+// others unchanged.
+typedef px_status (*px__vmap_transform)(px_tensor **out, const px__vmap_call *b, px_tensor *t,
+                                        int64_t number);
+px_status px__vmap_call_sample(px__vmap_call *b, px__vmap_transform make, px_tensor **made,
+                               int64_t index) __attribute__((warn_unused_result));
+px_status px__vmap_select(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t index)
     __attribute__((warn_unused_result));
 // Rule `loop`: calls the op for each sample. `quiet`: without PyTorch's warning.
 px_status px__vmap_loop(px__vmap_call *b, bool quiet) __attribute__((warn_unused_result));

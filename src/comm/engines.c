@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and loads engines, libphlox_NAME.so: in PHLOX_BACKEND_PATH, this library's folder, its
-// subfolder `phlox`, the folder of `make install`, or the system's paths. On simulated devices
-// "nccl" maps to Gloo. An engine may load a further library.
+// Finds and loads engines, libphlox_NAME.so. On simulated devices "nccl" maps to Gloo. An engine
+// may load a further library.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/comm_impl.h"
 
-enum { ENGINES = 8, REASON = 256, FOLDER = 1500 };
+enum { ENGINES = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -17,39 +15,6 @@ static struct {
   const px_engine *engine;
 } loaded[ENGINES];  // guarded by `lock`; failures are not cached
 static int loaded_count;
-
-// Saves the loader's message of the first failure, or of a library that exists.
-static void *open_in(const char *folder, const char *below, const char *name, char why[REASON]) {
-  char path[FOLDER + 96];
-  snprintf(path, sizeof path, "%s%s/libphlox_%s.so", folder, below, name);
-  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle || (*why && access(path, F_OK))) return handle;
-  const char *text = dlerror();
-  snprintf(why, REASON, "%s", text ? text : "");
-  return NULL;
-}
-
-// Writes the folder of this library, or of the program if it is linked statically.
-static void own_folder(char out[FOLDER]) {
-  Dl_info self;
-  const char *path = dladdr((void *)&loaded, &self) && self.dli_fname ? self.dli_fname : "";
-  const char *slash = strrchr(path, '/');
-  snprintf(out, FOLDER, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-}
-
-static void *open_library(const char *name, char why[REASON]) {
-  const char *folder = NULL;
-  char own[FOLDER], file[64], ignored[REASON] = "";
-  own_folder(own);
-  if (px_env_read("PHLOX_BACKEND_PATH", &folder) != PX_OK) px_error_clear();
-  void *handle = folder ? open_in(folder, "", name, ignored) : NULL;
-  if (!handle) handle = open_in(own, "", name, why);
-  if (!handle) handle = open_in(own, "/phlox", name, why);
-  if (!handle) handle = open_in(PX_BACKEND_FOLDER, "", name, why);
-  if (handle) return handle;
-  snprintf(file, sizeof file, "libphlox_%s.so", name);
-  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
-}
 
 // Loads the library behind the engine (for example NCCL).
 static px_status load_dependency(const px_engine *engine) {
@@ -64,11 +29,13 @@ static px_status load_dependency(const px_engine *engine) {
 }
 
 static px_status load(const px_engine **out, const char *name) {
-  char why[REASON] = "";
+  char why[PX_LOADER_TEXT];
+  const char *folder = NULL;
   px_engine_entry_fn entry = NULL;
   for (int i = 0; i < loaded_count; i++)
     if (!strcmp(loaded[i].name, name)) return *out = loaded[i].engine, PX_OK;
-  void *handle = open_library(name, why);
+  if (px_env_read("PHLOX_BACKEND_PATH", &folder) != PX_OK) px_error_clear();
+  void *handle = px_library_open(folder, name, why);
   PX_CHECK(
       handle, PX_UNIMPLEMENTED,
       "the collective backend '%s' is unavailable (%s). The gloo backend requires libgloo0, and "

@@ -2,7 +2,7 @@
 // Tensors in use by calls, and changes of them by other threads.
 //
 // A call reads the storage and the geometry of its tensors without a lock. In-place changes of a
-// geometry, px_tensor_set_data and a resized storage replace what other threads are reading. Calls
+// geometry, px_tensor_set_data and a resized storage replace memory read by other threads. Calls
 // therefore publish their arguments. A change waits for the calls of other threads that use the
 // tensor. It stops new calls only while it looks at them and makes the change, so it cannot wait
 // for a call that waits for it.
@@ -13,7 +13,7 @@
 #include "base/pool.h"
 #include "tensor/tensor_impl.h"
 
-// What one call uses, or a batch of calls of one op: the tensors of `args`, `tensors`, `storage`.
+// The tensors used by a call or a batch of calls of one op: of `args`, `tensors` and `storage`.
 typedef struct px__use px__use;
 struct px__use {
   px__thread_cache *here;       // the calling thread's; NULL: not published

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic on sizes and strides: extents, broadcasting, dimensions, views. No memory is accessed.
 // Products are checked for overflow, since sizes come from users.
+#include "phlox/extend.h"
 #include "tensor/tensor_impl.h"
 
 enum { SIZES_TEXT = 512 };
@@ -226,4 +227,20 @@ void px__tensor_gaps(px__gap *gaps, const px_tensor *t) {
     }
     width += (uint64_t)(t->sizes[order[k]] - 1) * (uint64_t)t->strides[order[k]];
   }
+}
+
+bool px_may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
+  bool used[PX_MAX_DIMS] = {false};
+  int64_t extent = 0;
+  for (int n = 0; n < ndim; n++) {
+    int smallest = 0;
+    while (used[smallest]) smallest++;
+    for (int d = smallest + 1; d < ndim; d++)
+      if (!used[d] && strides[d] < strides[smallest]) smallest = d;
+    used[smallest] = true;
+    if (sizes[smallest] <= 1) continue;
+    if (strides[smallest] <= extent) return true;
+    extent += (sizes[smallest] - 1) * strides[smallest];
+  }
+  return false;
 }

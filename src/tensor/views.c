@@ -227,7 +227,7 @@ px_status px_tensor_exchange(px_tensor *self, px_tensor *other) {
   return PX_OK;
 }
 
-// What the new sizes of a resized tensor rest on.
+// State of a tensor before a resize.
 typedef struct resized {
   px_storage *storage;  // owned
   int64_t offset;

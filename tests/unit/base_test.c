@@ -293,3 +293,9 @@ PX_TEST(a_call_site_is_set_or_queried) {
   CHECK_TEXT(file, "set.c");
   CHECK_EQ(line, 9);
 }
+
+PX_TEST(libraries_of_backends) {
+  char why[PX_LOADER_TEXT] = "before";
+  CHECK(!px_library_open("/nowhere", "nothing", why));
+  CHECK(strstr(why, "libphlox_nothing.so: cannot open"));
+}

@@ -19,31 +19,33 @@ static bool is_row_major(px_value sizes, px_value strides) {
   return true;
 }
 
+// Sums the elements of a view in each element of `length` elements of memory.
+static px_status sums_in_memory(px_tensor **out, const px_tensor *t, int64_t length, px_value size,
+                                px_value stride) {
+  const int64_t one = 1;
+  return px_as_strided_backward(out, t, &length, 1, &one, 1, 0, size.v.ints, size.n, stride.v.ints,
+                                stride.n, 0);
+}
 // A base whose elements share memory: the mean of grad over the elements of the base in each
 // element of memory, read by the view.
 static px_status view_of_means(px_tensor **out, px_tensor *grad, px_value base_size,
-                               px_value base_stride, int64_t base_offset, px_value size,
-                               px_value stride, int64_t storage_offset) {
-  int64_t length = 1, one = 1;
+                               px_value base_stride, int64_t offset, px_value size,
+                               px_value stride) {
+  int64_t length = 1;
   for (int d = 0; d < base_size.n; d++) length += (base_size.v.ints[d] - 1) * base_stride.v.ints[d];
-  int64_t at = storage_offset - base_offset;
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
   PX_SCOPED(px_tensor) unused = NULL;
   PX_SCOPED(px_tensor) divisors = NULL;
   PX_SCOPED(px_tensor) means = NULL;
-  const px_tensor *of[] = {grad, NULL};
   PX_TRY(px_ones_like(&ones, grad, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-  of[1] = ones;
-  px_tensor **to[] = {&sums, &counts};
-  for (int i = 0; i < 2; i++)
-    PX_TRY(px_as_strided_backward(to[i], of[i], &length, 1, &one, 1, 0, base_size.v.ints,
-                                  base_size.n, base_stride.v.ints, base_stride.n, 0));
+  PX_TRY(sums_in_memory(&sums, grad, length, base_size, base_stride));
+  PX_TRY(sums_in_memory(&counts, ones, length, base_size, base_stride));
   PX_TRY(px_eq_scalar(&unused, counts, px_int(0)));
   PX_TRY(px_masked_fill(&divisors, counts, unused, px_int(1)));
   PX_TRY(px_div(&means, sums, divisors));
-  return px_as_strided(out, means, size.v.ints, size.n, stride.v.ints, stride.n, &at);
+  return px_as_strided(out, means, size.v.ints, size.n, stride.v.ints, stride.n, &offset);
 }
 
 // Gradient of as_strided_backward: the elements of `grad` in the layout of the base.
@@ -52,8 +54,8 @@ px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value b
                                     px_value stride, int64_t storage_offset) {
   PX_SCOPED(px_tensor) whole = NULL;
   if (px_may_overlap(base_size.n, base_size.v.ints, base_stride.v.ints))
-    return view_of_means(out, grad, base_size, base_stride, base_offset, size, stride,
-                         storage_offset);
+    return view_of_means(out, grad, base_size, base_stride, storage_offset - base_offset, size,
+                         stride);
   if (is_row_major(base_size, base_stride)) {
     PX_TRY(px_contiguous(&whole, grad));
   } else {

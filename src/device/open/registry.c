@@ -56,38 +56,9 @@ static void prepare_core(void) {
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
 
-enum { FOLDER = 1500 };
-
-static void *open_in(const char *folder, const char *below, const char *name) {
-  char path[FOLDER + 96];
-  int needed = snprintf(path, sizeof path, "%s%s/libphlox_%s.so", folder, below, name);
-  return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-}
-
-// Writes the folder of this library, or of the program if it is linked statically.
-static void own_folder(char out[FOLDER]) {
-  Dl_info self;
-  const char *path = dladdr((void *)&px__rt, &self) && self.dli_fname ? self.dli_fname : "";
-  const char *slash = strrchr(path, '/');
-  snprintf(out, FOLDER, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-}
-
-// Searches `folder` if given, then this library's folder, its subfolder `phlox`, the folder of
-// `make install`, and the system's paths.
-static void *open_backend(const char *folder, const char *name) {
-  char own[FOLDER], file[64];
-  own_folder(own);
-  void *handle = folder ? open_in(folder, "", name) : NULL;
-  if (!handle) handle = open_in(own, "", name);
-  if (!handle) handle = open_in(own, "/phlox", name);
-  if (!handle) handle = open_in(PX_BACKEND_FOLDER, "", name);
-  if (handle) return handle;
-  snprintf(file, sizeof file, "libphlox_%s.so", name);
-  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
-}
-
 static const px_backend *open_table(const char *folder, const char *name) {
-  void *handle = open_backend(folder, name);
+  char why[PX_LOADER_TEXT];  // a backend without a library has no devices
+  void *handle = px_library_open(folder, name, why);
   px_backend_entry_fn entry = NULL;
   if (handle) *(void **)&entry = dlsym(handle, PX_BACKEND_ENTRY);
   prepare_core();

@@ -3,8 +3,6 @@
 // numbers, and of the derivatives
 // of logcumsumexp. Differences and integrals combine two views of neighbours: all elements but the
 // last and all but the first.
-#include <float.h>
-
 #include "hidden/reduce.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -212,12 +210,7 @@ static px_status logs_where(px_tensor **out, const px_tensor *logs, const px_ten
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(positive ? px_le_scalar(&other, factors, px_int(0))
                   : px_ge_scalar(&other, factors, px_int(0)));
-  px_dtype dtype = (px_dtype)logs->dtype;
-  double lowest = dtype == PX_FLOAT64    ? -DBL_MAX
-                  : dtype == PX_FLOAT16  ? -65504
-                  : dtype == PX_BFLOAT16 ? -0x1.fep127
-                                         : -(double)FLT_MAX;
-  return px_masked_fill(out, logs, other, px_float(lowest));
+  return px_masked_fill(out, logs, other, px_float(px_dtype_about((px_dtype)logs->dtype)->min));
 }
 // A sum with factors of both signs, from the logarithms of the factors.
 typedef px_status (*of_logs)(px_tensor **out, const px_tensor *logs, const px_tensor *self,

@@ -4,6 +4,7 @@
 #include "vmap_rules/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
+#include "phlox/extend.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -71,22 +72,6 @@ PX_RUN(unfold_backward) {
     PX_TRY(px_add_(part, element, px_int(1)));
   }
   return PX_OK;
-}
-
-bool px_may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
-  bool used[PX_MAX_DIMS] = {false};
-  int64_t extent = 0;
-  for (int n = 0; n < ndim; n++) {
-    int smallest = 0;
-    while (used[smallest]) smallest++;
-    for (int d = smallest + 1; d < ndim; d++)
-      if (!used[d] && strides[d] < strides[smallest]) smallest = d;
-    used[smallest] = true;
-    if (sizes[smallest] <= 1) continue;
-    if (strides[smallest] <= extent) return true;
-    extent += (sizes[smallest] - 1) * strides[smallest];
-  }
-  return false;
 }
 
 static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,

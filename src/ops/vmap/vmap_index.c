@@ -269,15 +269,19 @@ static px_status row_indices(px_tensor *pair[2], const px__vmap_call *b, px_tens
   return px__vmap_ensure_batch_dim(&pair[1], b, input);
 }
 
+// True for the rows of the padding.
+static px_status padding_rows(px_tensor **out, const px_tensor *input, px_value padding) {
+  PX_SCOPED(px_tensor) is_padding = NULL;
+  PX_TRY(px_eq_scalar(&is_padding, input, px_int(padding.v.i)));
+  return px_unsqueeze(out, is_padding, -1);
+}
 // Rows without gradient at the padding.
 static px_status detach_padding(px_tensor **out, px_tensor *rows, const px_tensor *input,
                                 px_value padding) {
-  PX_SCOPED(px_tensor) is_padding = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) fixed = NULL;
   if (padding.kind == PX_ARG_NONE) return *out = px_retain(rows), PX_OK;
-  PX_TRY(px_eq_scalar(&is_padding, input, px_int(padding.v.i)));
-  PX_TRY(px_unsqueeze(&mask, is_padding, -1));
+  PX_TRY(padding_rows(&mask, input, padding));
   PX_TRY(px_tensor_detach(&fixed, rows));
   return px_where(out, mask, fixed, rows);
 }
@@ -301,15 +305,9 @@ PX_VMAP_RULE(embedding) {
 // Zeroes the gradient of the padding's rows.
 static px_status without_padding(px_tensor **out, px_tensor *grad, const px_tensor *input,
                                  px_value padding) {
-  PX_SCOPED(px_tensor) is_padding = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
-  *out = NULL;
-  if (padding.kind == PX_ARG_NONE) {
-    *out = px_retain(grad);
-    return PX_OK;
-  }
-  PX_TRY(px_eq_scalar(&is_padding, input, px_int(padding.v.i)));
-  PX_TRY(px_unsqueeze(&rows, is_padding, -1));
+  if (padding.kind == PX_ARG_NONE) return *out = px_retain(grad), PX_OK;
+  PX_TRY(padding_rows(&rows, input, padding));
   return px_masked_fill(out, grad, rows, px_int(0));
 }
 

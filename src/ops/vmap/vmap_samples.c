@@ -83,26 +83,9 @@ PX_VMAP_RULE(vmap_join) {
 // ---- the rule
 
 static px_status sample_of(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t index) {
-  if (px_dtype_is_differentiable((px_dtype)t->dtype))
-    return px__vmap_sample(out, t, index, b->level, b->size);
-  if (px__is_mapped(b, t)) return px_select(out, t->physical, 0, index);
-  *out = px_retain(t);
-  return PX_OK;
-}
-static px_status call_for(px_tensor **out, const px__vmap_call *b, int64_t index) {
-  const px_op *op = b->call->op;
-  px_value args[PX__MAX_PARAMS];
-  px_tensor *own[PX__MAX_PARAMS] = {NULL};
-  px_status status = PX_OK;
-  memcpy(args, b->call->args, op->param_count * sizeof *args);
-  for (int i = 0; i < op->param_count && status == PX_OK; i++) {
-    if (args[i].kind != PX_ARG_TENSOR) continue;
-    status = sample_of(&own[i], b, args[i].v.tensor, index);
-    args[i].v.tensor = own[i];
-  }
-  if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, (void **)out);
-  for (int i = 0; i < op->param_count; i++) px_release(own[i]);
-  return status;
+  return px_dtype_is_differentiable((px_dtype)t->dtype)
+             ? px__vmap_sample(out, t, index, b->level, b->size)
+             : px__vmap_select(out, b, t, index);
 }
 px_status px__vmap_indices(px__vmap_call *b) {
   px_tensor **made;
@@ -110,7 +93,8 @@ px_status px__vmap_indices(px__vmap_call *b) {
            b->call->op->name);
   PX_TRY(px__alloc((void **)&made, (size_t)b->size * sizeof *made));
   px_status status = PX_OK;
-  for (int64_t i = 0; i < b->size && status == PX_OK; i++) status = call_for(&made[i], b, i);
+  for (int64_t i = 0; i < b->size && status == PX_OK; i++)
+    status = px__vmap_call_sample(b, sample_of, made, i);
   if (status == PX_OK) status = px__vmap_join(&b->call->results[0], made, b->size, b->level);
   for (int64_t i = 0; i < b->size; i++) px_release(made[i]);
   px__free(made);
