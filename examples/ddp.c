@@ -100,7 +100,7 @@ static px_status be_mpi_rank(void) {
 }
 
 static int tell(px_status status) {
-  if (status != PX_OK) fprintf(stderr, "%s\n", px_error_last()->message);
+  if (status != PX_OK) px_error_print();
   return status != PX_OK;
 }
 

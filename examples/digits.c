@@ -351,13 +351,7 @@ int main(int argc, char **argv) {
   j.data = argc > 1 ? argv[1] : "data/digits.csv.gz";
   j.folder = argc > 2 ? argv[2] : ".";
   px_status status = run(&j);
-  if (status != PX_OK) {
-    const px_error *error = px_error_last();
-    fprintf(stderr, "%s: %s\n", px_status_exception(status), error->message);
-    for (int i = 0; i < error->frame_count; i++)
-      fprintf(stderr, "  at %s:%d in %s\n", error->frames[i].file, error->frames[i].line,
-              error->frames[i].function);
-  }
+  if (status != PX_OK) px_error_print();
   px_release(j.optimizer);
   px_release(j.net);
   px_release(j.train);

@@ -336,8 +336,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   px_status status = run(&j);
-  if (status != PX_OK)
-    fprintf(stderr, "%s: %s\n", px_status_exception(status), px_error_last()->message);
+  if (status != PX_OK) px_error_print();
   px_release(j.optimizer);
   px_release(j.parameters);
   px_release(j.net);

@@ -40,6 +40,6 @@ int main(void) {
   PX_SCOPED(px_tensor) mean = NULL;
   px_status status = px_graph_new(&graph);
   if (status == PX_OK) status = work(graph, &x, &mean);
-  if (status != PX_OK) fprintf(stderr, "%s\n", px_error_last()->message);
+  if (status != PX_OK) px_error_print();
   return status != PX_OK;
 }

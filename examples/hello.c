@@ -23,6 +23,6 @@ static px_status run(void) {
 
 int main(void) {
   if (run() == PX_OK) return 0;
-  fprintf(stderr, "%s\n", px_error_last()->message);
+  px_error_print();
   return 1;
 }

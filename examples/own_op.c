@@ -36,6 +36,6 @@ static px_status run(const char *library) {
 
 int main(int argc, char **argv) {
   if (run(argc > 1 ? argv[1] : "build/examples/libsquareplus.so") == PX_OK) return 0;
-  fprintf(stderr, "%s\n", px_error_last()->message);
+  px_error_print();
   return 1;
 }

@@ -17,14 +17,13 @@ static px_status upload(px_tensor **out, int batch) {
   PX_TRY(px_tensor_empty_pinned(&host, 1, (int64_t[]){SIZE}, PX_FLOAT32));
   PX_TRY(px_tensor_host_data(&data, host));
   for (int i = 0; i < SIZE; i++) ((float *)data)[i] = (float)(batch + 1);
-  PX_TRY(px_stream_set_current(copies));
+  PX_ON_STREAM(copies);
   PX_TRY(px_to(out, host, PX_DTYPE_NONE, px_cuda(0), true, false));
   return px_event_record(arrived[batch], copies);
 }
 
 static px_status mean_square(px_tensor **out, px_tensor *x, int batch) {
   PX_SCOPED(px_tensor) square = NULL;
-  PX_TRY(px_stream_set_current(compute));
   PX_TRY(px_stream_wait_event(compute, arrived[batch]));
   PX_TRY(px_mul(&square, x, x));
   return px_mean_all(out, square, PX_DTYPE_NONE);
@@ -50,7 +49,7 @@ static px_status work(px_tensor **x, px_tensor **means) {
 int main(void) {
   px_tensor *x[BATCHES] = {NULL}, *means[BATCHES] = {NULL};
   px_status status = work(x, means);
-  if (status != PX_OK) fprintf(stderr, "%s\n", px_error_last()->message);
+  if (status != PX_OK) px_error_print();
   for (int i = 0; i < BATCHES; i++) px_release(x[i]), px_release(means[i]), px_release(arrived[i]);
   px_release(copies);
   return status != PX_OK;

@@ -54,6 +54,19 @@ static inline void tally(const char *what, int64_t count) {
   fclose(file);
 }
 
+// Writes the output of `run` on stderr to `text`, truncated.
+static inline void capture_stderr(char *text, size_t capacity, void (*run)(void)) {
+  FILE *file = tmpfile();
+  int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  run();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  rewind(file);
+  text[fread(text, 1, capacity - 1, file)] = 0;
+  fclose(file);
+}
+
 #define PX_TEST(name) \
   static void test_##name(void); \
   static const px_test entry_##name = {#name, test_##name}; \
@@ -100,12 +113,8 @@ static inline void tally(const char *what, int64_t count) {
   do { \
     px_status status_ = (call); \
     if (status_ != PX_OK) { \
-      const px_error *error_ = px_error_last(); \
-      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, px_status_name(status_), \
-              error_->message); \
-      for (int i_ = 0; i_ < error_->frame_count; i_++) \
-        fprintf(stderr, "  at %s:%d %s\n", error_->frames[i_].file, error_->frames[i_].line, \
-                error_->frames[i_].function); \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #call); \
+      px_error_print(); \
       exit(1); \
     } \
   } while (0)

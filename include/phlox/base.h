@@ -88,6 +88,9 @@ PX_API const char *px_status_exception(px_status code);
 // Returns the calling thread's record, valid until the thread's next failing call. Never NULL;
 // without an error its code is PX_OK.
 PX_API const px_error *px_error_last(void);
+// Prints the calling thread's record to stderr, as "RuntimeError: message", then the source
+// locations. Prints nothing without an error.
+PX_API PX_COLD void px_error_print(void);
 // Clears the calling thread's record.
 PX_API void px_error_clear(void);
 // px_error_take moves the thread's record to *out and clears it. px_error_give installs a record on

@@ -42,6 +42,8 @@ PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
 PX_CALL px_tensor_share(px_tensor **out, const px_tensor *self);
 // Removes the history of the physical tensor of a batched tensor, at all levels.
 PX_CALL px_tensor_detach_physical(px_tensor *self);
+// Makes launches and reads of an outline's contents fail (px_tensor_outline).
+PX_API void px_tensor_guard_outline(px_tensor *outline);
 // True if two indices of a geometry may be the same element of memory.
 PX_API bool px_may_overlap(int ndim, const int64_t *sizes, const int64_t *strides);
 // Exchanges the memory, the geometry, the marks and the objects of two tensors, but not their

@@ -80,7 +80,9 @@ typedef struct px_op_definition {
   // backward pass through the op fails (for composite ops: it uses the ops called by `run`).
   px_status (*gradient)(px_op_gradient *gradient);
   // Contents read by `gradient`: names of parameters and results, "self, result" ("result" names a
-  // single result); "" for none. NULL: all of them.
+  // single result); "" for none. NULL: all of them. px_op_register calls the gradient of an op with
+  // kernels on 2 x 2 tensors, and fails with PX_VALUE if it reads other contents. A backward pass
+  // that reads other contents fails with PX_RUNTIME.
   const char *saves;
   // Replaces `run` for code with data, such as closures of other languages. `data` must stay valid.
   px_status (*serve)(void *data, px_tensor **results, const px_value *args);

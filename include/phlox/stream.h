@@ -31,6 +31,20 @@ PX_CALL px_stream_current(px_stream **out, px_device device);
 // Makes a stream the calling thread's current one on its device. The current device does not
 // change. No-op for NULL.
 PX_CALL px_stream_set_current(px_stream *stream);
+// `PX_ON_STREAM(stream);` makes a stream and its device current to the end of the C scope, which
+// restores the previous ones. Returns the status from the function if that fails. No-op for NULL.
+// Example:
+//   PX_ON_STREAM(copies);
+//   return px_to(out, host, PX_DTYPE_NONE, px_cuda(0), true, false);
+typedef struct px_stream_scope {
+  px_stream *stream;  // owned; NULL: nothing to restore
+  int device;
+} px_stream_scope;
+PX_CALL px_stream_scope_begin(px_stream_scope *scope, px_stream *stream);
+PX_API void px_stream_scope_end(px_stream_scope *scope);
+#define PX_ON_STREAM(stream_) \
+  __attribute__((cleanup(px_stream_scope_end))) px_stream_scope px_stream_scope_ = {NULL, 0}; \
+  PX_TRY(px_stream_scope_begin(&px_stream_scope_, (stream_)))
 PX_API px_device px_stream_device(const px_stream *stream);
 PX_API int px_stream_priority(const px_stream *stream);
 // Returns the lowest and highest priority of streams: 0, and a negative number.

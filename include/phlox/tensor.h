@@ -2,8 +2,7 @@
 // Tensors: a dtype, sizes and strides over a storage on a device.
 //
 // Tensors sharing a storage are views of each other. Sizes and strides are in elements; a tensor
-// has at most PX_MAX_DIMS dimensions. Several threads may read a tensor; changing it requires
-// exclusive access. Different tensors sharing a storage may be used by different threads.
+// has at most PX_MAX_DIMS dimensions. docs/reference/threads.md describes concurrent use.
 #pragma once
 #include "phlox/backend.h"
 #include "phlox/dtype.h"

@@ -72,6 +72,16 @@ const char *px_status_exception(px_status code) {
 
 const px_error *px_error_last(void) { return mine ? &mine->error : lost ? &lost_error : &no_error; }
 
+void px_error_print(void) {
+  const px_error *error = px_error_last();
+  const char *name = px_status_exception(error->code);
+  if (error->code == PX_OK) return;
+  fprintf(stderr, "%s: %s\n", *name ? name : px_status_text(error->code), error->message);
+  for (int i = 0; i < error->frame_count; i++)
+    fprintf(stderr, "  at %s:%d in %s\n", error->frames[i].file, error->frames[i].line,
+            error->frames[i].function);
+}
+
 static void drop_foreign(void *object, void (*release)(void *)) {
   if (object && release) release(object);
 }

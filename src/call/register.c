@@ -301,7 +301,8 @@ static px_status fill(px__registered *r, const px_op_definition *d) {
   PX_TRY(copy_texts(r, d));
   fill_op(r, &c);
   fill_impl(r, d, &c);
-  return fill_gradient(r, d);
+  PX_TRY(fill_gradient(r, d));
+  return d->gradient && d->saves ? px__registered_try_gradient(r) : PX_OK;
 }
 
 // ---- registering

@@ -42,6 +42,11 @@ struct px__registered {
 // it.
 px_status px__registered_add(px__registered *r) __attribute__((warn_unused_result));
 
+// Runs the gradient on small tensors. PX_VALUE if it fails only without the contents of a tensor or
+// a result that `saves` does not name. Does nothing for function ops, since their results are
+// unknown, and if the gradient fails with all contents.
+px_status px__registered_try_gradient(const px__registered *r) __attribute__((warn_unused_result));
+
 // Run functions of registered ops, by kind (registered_run.c).
 px_status px__registered_pointwise(px_call *call) __attribute__((warn_unused_result));
 px_status px__registered_kernel(px_call *call) __attribute__((warn_unused_result));

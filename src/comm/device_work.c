@@ -31,15 +31,13 @@ static px_status with_stream(px_stream *stream, px_status (*body)(px_stream *str
                              void *context) {
   px_stream *current;
   PX_TRY(px_stream_current(&current, px_stream_device(stream)));
-  PX_SCOPED(px_stream) before = px_retain(current);
-  PX_TRY(px_stream_wait_stream(stream, before));
-  PX_TRY(px_stream_set_current(stream));
+  PX_TRY(px_stream_wait_stream(stream, current));
+  PX_ON_STREAM(stream);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status = body(stream, context);
   px_grad_set_enabled(was);
-  px_status back = px_stream_set_current(before);
-  return status != PX_OK ? status : back;
+  return status;
 }
 
 // ---- simulated devices

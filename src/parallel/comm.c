@@ -58,12 +58,8 @@ static px_status copy_on_stream(px_tensor **out, px_tensor *tensor, px_device de
   if (stream) PX_TRY(px_stream_current(&current, px_stream_device(stream)));
   if (current == stream) return copy_to(out, tensor, device);
   PX_TRY(px_stream_wait_stream(stream, current));
-  px_retain(current);
-  px_status status = px_stream_set_current(stream);
-  if (status == PX_OK) status = copy_to(out, tensor, device);
-  px_status back = px_stream_set_current(current);
-  px_release(current);
-  return status == PX_OK ? back : status;
+  PX_ON_STREAM(stream);
+  return copy_to(out, tensor, device);
 }
 
 void px__drop_all(px_tensor **tensors, int count) {

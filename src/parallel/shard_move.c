@@ -41,14 +41,8 @@ static px_status wait_for_current(px_stream *stream) {
 }
 
 static px_status on_stream(px_stream *stream, px_status (*fn)(px_shards *self), px_shards *self) {
-  px_stream *before;
-  if (!stream) return fn(self);
-  PX_TRY(px_stream_current(&before, px_stream_device(stream)));
-  PX_SCOPED(px_stream) kept = px_retain(before);
-  PX_TRY(px_stream_set_current(stream));
-  px_status status = fn(self);
-  px_status back = px_stream_set_current(kept);
-  return status == PX_OK ? back : status;
+  PX_ON_STREAM(stream);
+  return fn(self);
 }
 
 // ---- views of flat buffers

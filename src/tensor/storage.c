@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages: an allocation with the version counter shared by all tensors over it.
 #include "tensor/storage.h"
+#include "phlox/extend.h"
 #include "tensor/in_use.h"
 
 // A replaced allocation whose address was handed out (to a NumPy array, for example). It is kept
@@ -28,6 +29,15 @@ __attribute__((noinline, cold)) void px__storage_end_rare(px_storage *storage) {
   storage->replaced = NULL;
   if (storage->unshrunk_bytes) px__allocation_unmark_shrunk();
   storage->unshrunk_bytes = 0;
+  storage->allocation->unsaved = false;
+}
+
+void px_tensor_guard_outline(px_tensor *outline) {
+  px_storage *storage = outline->storage;
+  if (storage->unshrunk_bytes || !outline->numel) return;
+  storage->unshrunk_bytes = 1;
+  storage->allocation->unsaved = true;
+  px__allocation_mark_shrunk(storage->allocation);
 }
 
 static void storage_destroy(void *self) { px__storage_end(self, px__thread_cache_here); }

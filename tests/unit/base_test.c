@@ -299,3 +299,16 @@ PX_TEST(libraries_of_backends) {
   CHECK(!px_library_open("/nowhere", "nothing", why));
   CHECK(strstr(why, "libphlox_nothing.so: cannot open"));
 }
+
+static void print_an_error(void) {
+  px_error_clear();
+  px_error_print();  // nothing
+  CHECK_EQ(px_error_set(PX_VALUE, 0, "set.c", 7, "set", "bad number %d", 3), PX_VALUE);
+  CHECK_EQ(px_error_add_frame(PX_VALUE, "call.c", 9, "call"), PX_VALUE);
+  px_error_print();
+}
+PX_TEST(errors_are_printed_with_their_locations) {
+  char text[256];
+  capture_stderr(text, sizeof text, print_an_error);
+  CHECK_TEXT(text, "ValueError: bad number 3\n  at set.c:7 in set\n  at call.c:9 in call\n");
+}

@@ -139,6 +139,7 @@ static px_status save_tensor(px__filling *f, px_tensor **slot, px_tensor *t, px_
   if (save.outline) {        // an in-place view op changes the geometry of self
     bool changed = f->original && t == f->changed && save.result < 0;
     PX_TRY(px_tensor_outline(&save.tensor, changed ? f->original : t));
+    if (f->self->op->flags & PX_OP_REGISTERED) px_tensor_guard_outline(save.tensor);
   } else {
     PX_CHECK(!px_tensor_is_inference(t), PX_RUNTIME,
              "Inference tensors cannot be saved for backward. To work around you can make a clone "

@@ -31,6 +31,7 @@ typedef struct px_allocation {
   bool irregular;        // CPU: not aligned to 8 bytes. Any: shorter than its tensors (shrunk)
   bool pending;          // CPU: a copy into it may be running (atomic); a wait clears it. Stays
                          // true if `irregular`: launches then take the slow path
+  bool unsaved;          // of an outline whose contents a gradient must not read
 } px_allocation;         // internal fields follow (px__allocation)
 
 // Allocates for the current stream of a device (index resolved), from its cache. 0 bytes: data is

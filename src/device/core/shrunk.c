@@ -15,6 +15,8 @@ void px__allocation_unmark_shrunk(void) {
 }
 
 px_status px__allocation_fail_bounds(const px_allocation *allocation, size_t end) {
+  PX_CHECK(!allocation->unsaved, PX_RUNTIME,
+           "a gradient reads the contents of a tensor that `saves` does not name");
   PX_FAIL(PX_RUNTIME,
           "a tensor reaches to byte %zu of a storage that resize_ has left with %zu: the storage "
           "must be resized before the tensor is used again",

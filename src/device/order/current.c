@@ -91,3 +91,27 @@ px_status px_stream_set_current(px_stream *stream) {
   PX_TRY(px_device_init());
   return px__stream_set_now(stream);
 }
+
+px_status px_stream_scope_begin(px_stream_scope *scope, px_stream *stream) {
+  px_stream *before;
+  *scope = (px_stream_scope){NULL, px_device_peek()};
+  if (!stream || !stream->owner) return PX_OK;
+  PX_TRY(px_stream_current(&before, stream->device));
+  px_retain(before);
+  px_status status = px_device_set(stream->owner->index);
+  if (status == PX_OK) status = px_stream_set_current(stream);
+  if (status == PX_OK)
+    scope->stream = before;
+  else
+    px_release(before);
+  return status;
+}
+
+// Cannot fail: the device and the stream were current before.
+void px_stream_scope_end(px_stream_scope *scope) {
+  if (!scope->stream) return;
+  (void)!px_stream_set_current(scope->stream);
+  (void)!px_device_set(scope->device);
+  px_release(scope->stream);
+  scope->stream = NULL;
+}

@@ -37,7 +37,7 @@ for path in sys.argv[1:]:
 MAIN = """
 int main(void) {
   if (run() == PX_OK) return 0;
-  fprintf(stderr, "%s\\n", px_error_last()->message);
+  px_error_print();
   return 1;
 }
 """

@@ -295,6 +295,30 @@ PX_TEST(the_current_stream_is_per_device_and_thread) {
   px_release(stream);
 }
 
+static px_status current_within(px_stream **stream, int *device, px_stream *wanted, bool fails) {
+  PX_ON_STREAM(wanted);
+  PX_TRY(px_stream_current(stream, px_cuda(1)));
+  PX_TRY(px_device_current(device));
+  PX_CHECK(!fails, PX_VALUE, "expected");
+  return PX_OK;
+}
+PX_TEST(a_stream_scope_restores_the_stream_and_the_device) {
+  px_stream *within, *after, *before;
+  PX_SCOPED(px_stream) side = NULL;
+  int device = -1;
+  simulate(2);
+  OK(px_stream_current(&before, px_cuda(1)));
+  OK(px_stream_new(&side, px_cuda(1), 0));
+  for (int fails = 0; fails < 2; fails++) {
+    CHECK_EQ(current_within(&within, &device, side, fails), fails ? PX_VALUE : PX_OK);
+    CHECK(within == side && device == 1);
+    OK(px_stream_current(&after, px_cuda(1)));
+    CHECK(after == before);
+    CHECK_EQ(px_device_peek(), 0);
+  }
+  OK(current_within(&within, &device, NULL, false));
+  CHECK(within == before && device == 0);
+}
 PX_TEST(a_stream_is_busy_while_its_work_runs) {
   simulate_plainly(1);
   bool idle;
