@@ -42,7 +42,7 @@ static PyObject *find_package(void) {
   return first ? PyUnicode_FromFormat("%U/", first) : NULL;
 }
 
-static bool is_inside(PyObject *file) {
+bool ext_is_own_file(PyObject *file) {
   if (!package) package = find_package();
   bool inside = package && PyUnicode_Tailmatch(file, package, 0, PY_SSIZE_T_MAX, -1) == 1;
   PyErr_Clear();
@@ -59,8 +59,8 @@ static void remember_site(known_site *known, PyFrameObject *frame, PyCodeObject 
   px_site site = {.file = intern_name(code->co_filename), .line = PyFrame_GetLineNumber(frame)};
   const char *function = intern_name(code->co_name);
   PyErr_Clear();
-  *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, is_inside(code->co_filename), site,
-                        function};
+  *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, ext_is_own_file(code->co_filename),
+                        site, function};
   Py_XDECREF(old);
 }
 

@@ -70,6 +70,8 @@ extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError, *ext_LinAlgError;
 // returns the line lent before.
 extern bool ext_sites_enabled;
 px_site ext_site_lend(void);
+// True if a path is inside the folder of the package. Raises nothing.
+bool ext_is_own_file(PyObject *file);
 
 #define EXT_TRY(call) \
   do { \

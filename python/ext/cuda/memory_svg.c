@@ -50,19 +50,19 @@ static bool has_entry(PyObject *dict, const char *key) {
 }
 
 // ---- stacks
-// True if the file is inside a folder of that name.
-static bool is_inside(const char *file, const char *folder) {
-  size_t length = strlen(folder);
-  for (const char *at = file; (at = strstr(at, folder)); at++)
-    if (at[length] == '/' && (at == file || at[-1] == '/')) return true;
-  return false;
+// True for the files of this package, and of an installed PyTorch or Phlox elsewhere.
+static bool is_library(PyObject *path, const char *file) {
+  static const char *const installed[] = {"-packages/torch/", "-packages/phlox/"};
+  for (size_t i = 0; i < sizeof installed / sizeof *installed; i++)
+    if (strstr(file, installed[i])) return true;
+  return ext_is_own_file(path);
 }
 // 1 if the frame is user code, which it then stores in the stack.
 static int read_frame(PyObject *frame, stack *out) {
   px_frame *f = &out->frame;
   f->line = (int)number_in(frame, "line");
   if (PyErr_Occurred() || !(f->file = text_in(frame, "filename"))) return -1;
-  out->traceback.count = f->line && !is_inside(f->file, "phlox") && !is_inside(f->file, "torch");
+  out->traceback.count = f->line && !is_library(entry(frame, "filename"), f->file);
   return out->traceback.count;
 }
 static int read_stack(PyObject *event, stack *out) {

@@ -312,6 +312,15 @@ class Picture(unittest.TestCase):
             self.assertIn(text, drawn)
         self.assertNotIn("cuda:0", drawn)
 
+    def test_owners_are_outside_of_the_packages(self):
+        own = os.path.dirname(torch.__file__) + "/nn/f.py"
+        for path, owner in (("/home/u/phlox/train.py", "train.py"), ("/home/u/torch/train.py", "train.py"), (own, "b.py"),
+                            ("/v/lib/python3.12/site-packages/torch/nn/f.py", "b.py"), ("/usr/lib/python3/dist-packages/phlox/nn/f.py", "b.py")):
+            frames = [{"filename": "libphlox", "line": 0, "name": "add"}, {"filename": path, "line": 7, "name": "f"},
+                      {"filename": "/a/b.py", "line": 7, "name": "g"}]
+            event = {"action": "alloc", "addr": 0, "size": 1024, "stream": 0, "time_us": 5, "frames": frames}
+            self.assertIn(f"1 KiB  add  {owner}:7", picture.draw({"segments": [], "device_traces": [[event]]}, 1), path)
+
     def test_invalid_snapshots(self):
         for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "expected a dict with segments and device_traces"),
                               (pickle.dumps(os.getcwd), "not a memory snapshot: it names posix.getcwd"),
