@@ -5,6 +5,9 @@
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 exec 8>"$logs/lock"
+began=$SECONDS
+# On a terminal the last line shows the steps done, the time, and the step started last.
+[ -t 1 ] && clear=$'\r\e[K' || clear=
 
 count() { sed -n "s/.*\b\([0-9]\+\) $1.*/\1/p" <<<"$2"; } # count WORD LINE: prints the number before WORD, or nothing
 
@@ -31,7 +34,7 @@ report() {
   grep -q 'terminated before first instrumented API call' "$3" && set -- "$1" "$bad" "$3" "$4"
   [ "$bad" = 0 ] && [ "$2" != 0 ] && bad=1
   echo "$(count passed "$line") $bad $(count skipped "$line")" >>"$logs/sums"
-  echo "$1: $line$([ "$2" = 0 ] || echo " (exit $2)"), $4 s"
+  echo "$clear$1: $line$([ "$2" = 0 ] || echo " (exit $2)"), $4 s"
   [ "$skips" = no ] || grep -E '^skip(ped:)? ' "$3" | reasons
   if [ "$2" != 0 ]; then
     echo "$1" $(sed -nE 's/^(FAIL|ERROR):? +([^ :]*).*/\2/p' "$3" | sort -u | head -8) >>"$logs/bad"
@@ -45,6 +48,8 @@ step() {
   shift
   log=$(mktemp -p "$logs")
   while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+  [ -z "$clear" ] || printf '%s%d done, %d:%02d, running %s' "$clear" "$(cat "$logs/sums" 2>/dev/null | wc -l)" \
+    $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60)) "$name"
   {
     SECONDS=0
     timeout "$limit" "$@" >"$log" 2>&1
@@ -67,12 +72,13 @@ alone() {
   wait
 }
 skip() { # skip NAME REASON
-  echo "$1: skipped: $2"
+  echo "$clear$1: skipped: $2"
   echo "0 0 1" >>"$logs/sums"
 }
 # total: waits for all steps, lists failed steps and tests, and prints the sums. Fails if any step failed.
 total() {
   wait
+  printf %s "$clear"
   [ ! -e "$logs/bad" ] || sed 's/^/failed: /' "$logs/bad"
   awk -v skips=$skips '{p += $1; f += $2; s += $3}
     END {printf "%d passed, %d failed", p, f; if (skips != "no") printf ", %d skipped", s; print ""; exit f > 0}' "$logs/sums"
