@@ -2,6 +2,7 @@
 // Predicates of the checks in the op tables (ops/GRAMMAR.md), on tensors, numbers for Tensor
 // parameters, and lists. Absent arguments have neither sizes nor dtype.
 #pragma once
+#include "call/autocast.h"
 #include "call/op_impl.h"
 #include "conditions.h"
 
@@ -34,6 +35,18 @@ static inline bool px__is_differentiated(px_value a) {
   bool needs = false;
   for (; t; t = px__is_batched(t) ? t->physical : NULL) needs |= px__needs_grad(t);
   return needs && px__hooks && px__hooks->recording();
+}
+static inline bool px__is_batched_value(px_value a) {
+  return px__is_tensor(a) && px__is_batched(a.v.tensor);
+}
+static inline bool px__same_device(px_value a, px_value b) {
+  return px__is_tensor(a) && px__is_tensor(b) &&
+         px_device_equal(px__tensor_device(a.v.tensor), px__tensor_device(b.v.tensor));
+}
+// True if autocast applies to calls on the tensor's device.
+static inline bool px__autocasts(px_value a) {
+  return px__is_tensor(a) && px__autocast_here.on &&
+         px__autocast_here.set.enabled[px__tensor_device(a.v.tensor).type];
 }
 static inline bool px__is_int64(px_value a) { return px__dtype_of(a) == PX_INT64; }
 __attribute__((always_inline)) static inline bool px__same_dtype(px_value a, px_value b) {

@@ -2,6 +2,15 @@
 // Checks of arguments against the sizes in `result` lines.
 #include "call/shapes.h"
 
+px_status px__shape_broadcast(px__shape *s, px_value a, px_value b) {
+  px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_TRY(px__broadcast(&ndim, sizes, x.n, x.at, y.n, y.at));
+  for (int d = 0; d < ndim; d++) px__shape_add(s, sizes[d]);
+  return PX_OK;
+}
+
 px_status px__check_expands(px_value a, px__sizes target) {
   char want[128], have[128];
   px__sizes x = px__sizes_of(a);

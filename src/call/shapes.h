@@ -39,6 +39,22 @@ static inline void px__shape_reduced(px__shape *s, px_value of, int64_t dim, boo
     if (d != dim || keepdim) px__shape_add(s, d == dim ? 1 : x.at[d]);
 }
 
+// Appends the integers from `first` to `end`, without `end`.
+static inline void px__shape_range(px__shape *s, int64_t first, int64_t end) {
+  for (int64_t i = first; i < end; i++) px__shape_add(s, i);
+}
+
+// Appends n sizes: -1 for dimension dim, which reshape infers, and 1 for the others.
+static inline void px__shape_only(px__shape *s, int64_t n, int64_t dim) {
+  for (int64_t d = 0; d < n; d++) px__shape_add(s, d == dim ? -1 : 1);
+}
+// Appends the common sizes of two operands; fails with PyTorch's text.
+px_status px__shape_broadcast(px__shape *s, px_value a, px_value b)
+    __attribute__((warn_unused_result));
+// The list as an argument of an op. Too many dimensions make the op fail.
+static inline px_value px__shape_list(const px__shape *s) {
+  return PX_IS(s->sizes, s->n <= PX_MAX_DIMS ? s->n : -1);
+}
 static inline px__sizes px__shape_made(const px__shape *s) { return (px__sizes){s->sizes, s->n}; }
 
 // Makes result i with these sizes.

@@ -49,7 +49,7 @@ PX_TEST(broken_formulas) {
   REFUSED(GOOD "  grad self = grad grad\n", "5: unexpected 'grad' in formula `grad grad`");
   REFUSED(GOOD "  grad self = sizes(grad * 2)\n",
           "5: sizes() takes one name in formula `sizes(grad * 2)`");
-  REFUSED(GOOD "  grad self = 3\n", "5: the gradient of x is not a tensor: `3`");
+  REFUSED(GOOD "  grad self = 3\n", "5: '3' is not a tensor in formula of x");
   REFUSED(GOOD "  grad self = grad\n  grad * = f\n", "5: op x has both `grad *` and `grad self`");
 }
 PX_TEST(bad_expressions) {
@@ -84,12 +84,12 @@ PX_TEST(bad_entries) {
 PX_TEST(bad_results) {
   REFUSED(ONE("  result sizes(self)\n"), "5: expected `result NAMES = SIZES : DTYPE`");
   REFUSED(ONE("  result sizes(slf) : self\n"),
-          "5: sizes() in a result of x requires a tensor or a list of sizes");
+          "5: 'slf' in a line of x is neither a tensor nor a list of sizes");
   REFUSED(ONE("  result sizes(dim) : self\n"),
-          "5: sizes() in a result of x requires a tensor or a list of sizes");
-  REFUSED(ONE("  result size : self\n"), "5: 'size' is not a shape in a result of x");
+          "5: 'dim' in a line of x is neither a tensor nor a list of sizes");
+  REFUSED(ONE("  result size : self\n"), "5: 'size' is not a shape in a line of x");
   REFUSED(ONE("  result along(self, dim) : self\n"),
-          "5: unknown shape 'along' of 2 arguments in a result of x");
+          "5: unknown shape 'along' of 2 arguments in a line of x");
   REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a line of x");
   REFUSED(ONE("  result [self] : self\n"), "5: 'self' is not an integer");
   REFUSED(ONE("  result [dim / 2] : self\n"), "5: '/' is not an integer");
@@ -212,7 +212,8 @@ PX_TEST(checks_are_documented) {
 
 #define LAYER "layer X(int size=1)\n"
 PX_TEST(bad_entries_of_other_kinds) {
-  REFUSED("layr X()\n", "1: expected `op`, `kernel`, `helper` or `layer`, not 'layr X()'");
+  REFUSED("layr X()\n",
+          "1: expected `op`, `formula`, `kernel`, `helper` or `layer`, not 'layr X()'");
   REFUSED("layer X\n", "1: expected `layer NAME(PARAMETERS)`");
   REFUSED("layer X() -> Tensor\n", "1: unexpected '-> Tensor' after the parameters of X");
   REFUSED("layer X(int a, int a)\n", "1: parameter 'a' is given twice");
@@ -312,21 +313,61 @@ PX_TEST(layers_generate_direct_calls) {
   CHECK(strstr(text, "#define px_x_new(out_, ...)"));
   CHECK(strstr(text, "class X(Module):"));
 }
-PX_TEST(conditions_are_refused_in_formulas_of_ops) {
-  REFUSED(GOOD "  grad self = grad if alpha < 1 else self\n",
-          "5: 'if' is not allowed in a formula of x");
-  REFUSED(GOOD "  grad self = grad * (2 ** alpha)\n", "5: '**' is not allowed in a formula of x");
-  REFUSED(GOOD "  grad self = x(grad, other, not alpha)\n",
-          "5: 'not' is not allowed in a formula of x");
+PX_TEST(bad_choices_and_lets) {
+  REFUSED(GOOD "  grad self = x(grad, other ** 2)\n", "5: '**' is not allowed in a formula of x");
   REFUSED(GOOD "  grad self = grad if alpha\n",
           "5: expected 'else' before '' in formula `grad if alpha`");
+  REFUSED(GOOD "  grad self = grad if alpha < 1 else 0\n",
+          "5: '0' is not a tensor in formula of x");
+  REFUSED(GOOD "  grad self = grad if gamma < 1 else other\n",
+          "5: unknown name 'gamma' in formula of x");
+  REFUSED(GOOD "  grad self = grad if alpha in 1 else other\n",
+          "5: expected a list after 'in' in formula `grad if alpha in 1 else other`");
+  REFUSED(GOOD "  let half\n  grad self = half\n", "5: expected `let NAME = FORMULA`");
+  REFUSED(GOOD "  let other = grad\n", "5: 'other' of x is already a name");
+  REFUSED(GOOD "  let a = b\n  let b = grad\n  grad self = a\n", "5: 'b' is used before its let");
+  REFUSED(GOOD "  let a, b = x(grad, other)\n  grad self = a\n",
+          "5: 'x' does not have 2 results in formula of x");
+  REFUSED("formula f(Tensor self) -> Tensor\n" GOOD, "1: formula f has no body");
+  REFUSED(GOOD "  grad self = f(grad)\n", "5: unknown op 'f' in formula of x");
+}
+// A let is written once, under the condition of its use.
+PX_TEST(lets_are_computed_if_they_are_read) {
+  show("x", GOOD
+       "  let half = x(grad, other)\n  let n = numel(self) // 2\n"
+       "  grad self = half\n  grad other = half if alpha in [1, 2] else x(grad, n)\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text,
+               "const bool c1 = (px_value_float(a[2]) == 1) || "
+               "(px_value_float(a[2]) == 2);"));
+  CHECK(strstr(text, "if ((((b->needs & 1u)) || ((b->needs & 2u) && c1))) {  // half"));
+  CHECK(strstr(text, " = px__quotient(px__numel_of(a[0]), 2);"));
+  CHECK(strstr(text, "px__f_release(&t") == NULL);
+  show("x", GOOD "  grad self = x(x(grad, other), other)\n");
+  CHECK(strstr(text, "px__f_release(&t2);"));
+}
+PX_TEST(gradients_tested_for_none_are_optional) {
+  show("x",
+       "op x(Tensor self) -> (Tensor a, Tensor b)\n  kind view\n  run f\n  shape any\n"
+       "  doc D.\n  grad self = grad_a if grad_b is None else grad_b\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "if ((b->needs & 1u) && b->grads[0] && (b->grads[1])) {"));
+}
+PX_TEST(formulas_are_functions) {
+  show("f",
+       "formula f(Tensor self, int[] size, int n=2) -> (Tensor a, Tensor b)\n"
+       "  check n > 0 : VALUE \"n is {n}\"\n  body x(self, self), x(self, self, alpha=n)\n" GOOD);
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "px_status px__formula_f(px_tensor **results, const px_value *a) {"));
+  CHECK(strstr(text, "PX_CHECK((px_value_int(a[2]) > 0), PX_VALUE, \"n is %lld\""));
+  CHECK(strstr(text, "results[1] = PX_MOVE("));
 }
 
 PX_TEST(numbers_fold_and_tensors_call_ops) {
   show("x", GOOD "  grad self = x(grad, other, alpha=2 * alpha)\n");
   CHECK_EQ(status, 0);
-  CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), b->args[2])"));
-  CHECK(strstr(text, "PX_TRY(px__f_call(&t1, &px__op_x, a1));"));
+  CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), a[2])"));
+  CHECK(strstr(text, "PX_TRY(px__f_call(&t2, &px__op_x, a1));"));
 }
 PX_TEST(masks_list_saved_tensors) {
   show("x", "helper spread(Tensor grad, int[] sizes, Tensor like)\n" GOOD

@@ -14,6 +14,9 @@ static const og_function functions[] = {
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
     {"needs_grad", "px__is_differentiated", 1, OG_BOOL, "requires grad", NULL},
+    {"batched", "px__is_batched_value", 1, OG_BOOL, "is batched", NULL},
+    {"autocasts", "px__autocasts", 1, OG_BOOL, "is cast by autocast", NULL},
+    {"same_device", "px__same_device", 2, OG_BOOL, "is on the device of %s", NULL},
     {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
     {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
     {"fits", "px__number_fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
@@ -49,56 +52,66 @@ static const struct {
     {"same_except", "px__same_except", 2, OG_BOOL}};   // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
-static og_value resolve(const og_node *n, void *context);
-
-static bool results_are_made;  // a `work` line may name results
-
-static const char *value_of(const og_op *op, const og_node *n) {
-  int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
-  int r = results_are_made && n->kind == OG_NAME ? og_result_find(op, n->text) : -1;
-  if (i < 0 && r >= 0) return og_format("PX_T(call->results[%d])", r);
-  if (i < 0) og_die(n->location, "unknown name '%s' in a line of %s", n->text, op->name);
-  return og_format("a[%d]", i);
+// Returns a name as a px_value.
+static const char *value_of(const og_scope *names, const og_node *n) {
+  int i = n->kind == OG_NAME ? og_param_find(names->op, n->text) : -1;
+  if (i >= 0) return og_format("a[%d]", i);
+  og_value v = {0};
+  if (n->kind == OG_NAME && names->other) v = names->other(n, names->context);
+  if (!v.c || v.type != OG_TENSOR)
+    og_die(n->location, "unknown name '%s' in a line of %s", n->text, names->op->name);
+  return v.c;
 }
 
 // Returns the first `count` arguments, which must be names.
-static const char *names_of(const og_op *op, const og_node *n, int count) {
+static const char *names_of(const og_scope *names, const og_node *n, int count) {
   const char *list = "";
   for (int i = 0; i < count; i++)
-    list = og_format("%s%s%s", list, i ? ", " : "", value_of(op, n->items[i]));
+    list = og_format("%s%s%s", list, i ? ", " : "", value_of(names, n->items[i]));
   return list;
 }
 
-static og_value call_of(const og_op *op, const og_node *n) {
+static og_value call_of(const og_scope *names, const og_node *n) {
   const og_function *f = og_function_of(n->text);
   if (f && f->count == n->count)
-    return (og_value){.type = f->type, .c = og_format("%s(%s)", f->c, names_of(op, n, n->count))};
+    return (og_value){.type = f->type,
+                      .c = og_format("%s(%s)", f->c, names_of(names, n, n->count))};
   for (int i = 0; i < NUMBERED; i++) {
     int count = numbered[i].count;
     if (strcmp(numbered[i].name, n->text) || count + 1 != n->count) continue;
-    og_value last = og_number(n->items[count], resolve, (void *)op);
-    return (og_value){.type = numbered[i].type,
-                      .c = og_format("%s(%s, %s)", numbered[i].c, names_of(op, n, count), last.c)};
+    og_value last = og_number(n->items[count], og_resolve, (void *)names);
+    return (og_value){
+        .type = numbered[i].type,
+        .c = og_format("%s(%s, %s)", numbered[i].c, names_of(names, n, count), last.c)};
   }
   og_die(n->location, "unknown function '%s' of %d arguments in a line of %s", n->text, n->count,
-         op->name);
+         names->op->name);
 }
 
-static og_value resolve(const og_node *n, void *context) {
-  const og_op *op = context;
-  if (n->kind != OG_NAME) return call_of(op, n);
-  const char *a = value_of(op, n);
-  const og_param *p = &op->params[og_param_find(op, n->text)];
-  og_value v = {.type = p->type, .absent = og_format("%s.kind == PX_ARG_NONE", a)};
-  if (p->type == OG_INT || p->type == OG_BOOL) v.c = og_format("px_value_int(%s)", a);
-  if (p->type == OG_FLOAT || p->type == OG_SCALAR || p->type == OG_TENSOR)
+bool og_is_condition_call(const og_node *n) {
+  bool known = og_function_of(n->text) != NULL;
+  for (int i = 0; i < NUMBERED; i++) known |= !strcmp(numbered[i].name, n->text);
+  return n->kind == OG_CALL && known && !og_find(n->text);
+}
+
+og_value og_resolve(const og_node *n, void *context) {
+  const og_scope *names = context;
+  if (n->kind != OG_NAME) return call_of(names, n);
+  int i = og_param_find(names->op, n->text);
+  og_value v = {0};
+  if (i < 0 && names->other) v = names->other(n, names->context);
+  if (v.c && v.type != OG_TENSOR) return v;
+  const char *a = v.c ? v.c : value_of(names, n);
+  og_type type = i < 0 ? OG_TENSOR : names->op->params[i].type;
+  v = (og_value){.type = type, .absent = og_format("%s.kind == PX_ARG_NONE", a)};
+  if (type == OG_INT || type == OG_BOOL) v.c = og_format("px_value_int(%s)", a);
+  if (type == OG_FLOAT || type == OG_SCALAR || type == OG_TENSOR)
     v.c = og_format("px_value_float(%s)", a);  // a number may be passed for a tensor
-  if (p->type == OG_TENSOR) v.type = OG_FLOAT;
-  if (p->type == OG_SCALAR) v.type = OG_FLOAT;
-  if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
-  if (p->type == OG_DTYPE) v.c = og_format("px__dtype_of(%s)", a);
-  if (p->type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
-  if (!v.c) og_die(n->location, "'%s' has no value in a line of %s", n->text, op->name);
+  if (type == OG_TENSOR || type == OG_SCALAR) v.type = OG_FLOAT;
+  if (type == OG_TEXT) v.c = og_format("%s.v.text", a);
+  if (type == OG_DTYPE) v.c = og_format("px__dtype_of(%s)", a);
+  if (type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
+  if (!v.c) og_die(n->location, "'%s' has no value in a line of %s", n->text, names->op->name);
   return v;
 }
 
@@ -109,17 +122,10 @@ static void write_part(const og_op *op, const og_check *c, const char *text, con
     *format = og_format("%s%%s", *format), *list = og_format("%s, call->op->name", *list);
     return;
   }
-  og_value v = og_number(og_formula(text, c->location), resolve, (void *)op);
+  og_value v = og_number(og_formula(text, c->location), og_resolve, &(og_scope){.op = op});
   bool is_integer = v.type == OG_INT || v.type == OG_BOOL;
   *format = og_format("%s%s", *format, is_integer ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
   *list = og_format("%s, %s%s", *list, is_integer ? "(long long)" : "", v.c);
-}
-
-const char *og_argument_number(const og_op *op, const og_node *n) {
-  return og_integer(n, resolve, (void *)op);
-}
-const char *og_argument_test(const og_op *op, const og_node *n) {
-  return og_test(n, resolve, (void *)op);
 }
 
 // Writes `check NAME of TENSOR`: NAME must be a dimension of it. The text is in the library.
@@ -147,8 +153,11 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
     write_part(op, &c, og_copy(at + 1, (size_t)(end - at - 1)), &format, &list);
     at = end + 1;
   }
-  fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", og_condition(c.test, resolve, (void *)op), c.code,
-          og_quote(format), list);
+  const char *test = og_condition(c.test, og_resolve, &(og_scope){.op = op});
+  if (!strcmp(c.code, "WARN"))
+    fprintf(to, "  if (!%s) PX_TRY(px_warn(PX_WARN_USER, %s%s));\n", test, og_quote(format), list);
+  else
+    fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", test, c.code, og_quote(format), list);
 }
 
 // Returns the index of `check device`, or the number of checks if there is none.
@@ -171,19 +180,26 @@ void og_write_checks(FILE *to, const og_op *op) {
   fprintf(to, "  return PX_OK;\n}\n");
 }
 
+void og_write_formula_checks(FILE *to, const og_op *formula) {
+  for (int i = 0; i < formula->check_count; i++) write_check(to, formula, &formula->checks[i]);
+}
+
 void og_write_late_checks(FILE *to, const og_op *op) {
   for (int i = device_check(op) + 1; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
 }
 
+// A `work` line may name results.
+static og_value result_of(const og_node *n, void *op) {
+  int r = og_result_find(op, n->text);
+  return (og_value){.type = OG_TENSOR, .c = r < 0 ? NULL : og_format("PX_T(call->results[%d])", r)};
+}
 static void write_number(FILE *to, const og_op *op, const char *what, const char *text,
                          og_location at) {
-  results_are_made = true;
-  const char *number = og_argument_number(op, og_formula(text, at));
-  results_are_made = false;
+  og_scope names = {op, result_of, (void *)op};
   fprintf(to,
           "static int64_t %s_%s(const px_call *call) {\n  const px_value *a = call->args;\n"
           "  return (void)a, %s;\n}\n",
-          what, op->name, number);
+          what, op->name, og_integer(og_formula(text, at), og_resolve, &names));
 }
 
 void og_write_work(FILE *to, const og_op *op) {

@@ -257,8 +257,8 @@ static const char *sort_of(const char *line) {
   char *word = og_copy(line, (size_t)(og_word_end(line) - line));
   for (int i = 0; i < SORTS; i++)
     if (!strcmp(word, sorts[i].sort)) return sorts[i].sort;
-  static const char *const schemas[] = {"op", "kernel", "library", "helper", "argument"};
-  for (int i = 0; i < 5; i++)
+  static const char *const schemas[] = {"op", "formula", "kernel", "library", "helper", "argument"};
+  for (int i = 0; i < 6; i++)
     if (!strcmp(word, schemas[i])) return schemas[i];
   return NULL;
 }
@@ -302,7 +302,8 @@ static void begin_entry(reader *r) {
     return;
   }
   og_op *op = og_op_begin(sort, r->field, r->field_at);
-  if (!strcmp(sort, "op")) r->op = op;  // kernels and helpers have no fields
+  bool fields = !strcmp(sort, "op") || !strcmp(sort, "formula");  // the others have none
+  if (fields) r->op = op;
 }
 
 static void end_field(reader *r) {
@@ -330,7 +331,7 @@ static void take_line(reader *r, char *line, og_location at) {
   }
   end_field(r);
   if (indent == 0 && !sort_of(text))
-    og_die(at, "expected `op`, `kernel`, `helper` or `layer`, not '%s'", text);
+    og_die(at, "expected `op`, `formula`, `kernel`, `helper` or `layer`, not '%s'", text);
   if (indent > 0 && !r->op && !r->entry) og_die(at, "a field outside of an entry");
   r->field = text, r->field_at = at, r->field_indent = indent;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses formulas and conditions into trees, and computes the saved tensors of gradients.
-// backward.c writes the trees as C.
+// compose.c writes the trees as C.
 #include "opgen/opgen.h"
 
 #include <ctype.h>
@@ -176,12 +176,26 @@ static og_node *parse_sum(lexer *l) {
   return parse_chain(l, OG_BINARY, words, parse_product);
 }
 
+// `a in [x, y]` is `a == x or a == y`.
+static og_node *among(lexer *l, og_node *value, const og_node *list) {
+  og_node *any = NULL;
+  if (list->kind != OG_LIST || !list->count)
+    og_die(l->location, "expected a list after 'in' in formula `%s`", l->text);
+  for (int i = 0; i < list->count; i++) {
+    og_node *one = two(l, OG_COMPARE, "==", value, list->items[i]);
+    any = any ? two(l, OG_LOGIC, "or", any, one) : one;
+  }
+  return any;
+}
+
 // `a <= b < c` is `a <= b and b < c`.
 static og_node *parse_comparison(lexer *l) {
-  static const char *const words[] = {"<=", ">=", "==", "!=", "<", ">", "is not", "is", NULL};
+  static const char *const words[] = {"<=", ">=", "==", "!=", "<", ">", "is not", "is", "in", NULL};
   og_node *left = parse_sum(l), *all = NULL;
   for (const char *text; (text = take_operator(l, words));) {
-    og_node *right = parse_sum(l), *one = two(l, OG_COMPARE, text, left, right);
+    og_node *right = parse_sum(l);
+    og_node *one = *text == 'i' && text[1] == 'n' ? among(l, left, right)
+                                                  : two(l, OG_COMPARE, text, left, right);
     all = all ? two(l, OG_LOGIC, "and", all, one) : one;
     left = right;
   }
@@ -230,6 +244,18 @@ og_node *og_formula_if(const char *text, og_location at, og_node **condition) {
 
 og_node *og_formula(const char *text, og_location at) { return og_formula_if(text, at, NULL); }
 
+// A body: one formula, or one for each result, `A, B`.
+static og_node *parse_body(const char *text, og_location at) {
+  lexer l = {text, text, at};
+  og_node *first = parse_choice(&l), *all = NULL;
+  while (take(&l, ',')) {
+    if (!all) add_item(&l, all = new_node(&l, OG_LIST, ","), NULL, first);
+    add_item(&l, all, NULL, parse_choice(&l));
+  }
+  if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
+  return all ? all : first;
+}
+
 // ---- saved tensors
 
 static int grad_index(const og_op *op, const char *name) {
@@ -237,8 +263,23 @@ static int grad_index(const og_op *op, const char *name) {
   return strncmp(name, "grad_", 5) ? -1 : og_result_find(op, name + 5);
 }
 
+const og_let *og_let_find(const og_op *op, const char *name, int *which) {
+  for (int k = 0; k < op->let_count; k++)
+    for (int i = 0; i < op->lets[k].count; i++)
+      if (!strcmp(op->lets[k].names[i], name)) return *which = i, &op->lets[k];
+  return NULL;
+}
+
+static void walk(og_op *op, const og_node *n, bool shape_only, bool body);
+
 static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
-  int i = og_param_find(op, n->text);
+  int i = og_param_find(op, n->text), which;
+  const og_let *let = og_let_find(op, n->text, &which);
+  if (let) {
+    walk(op, let->node, false, body);
+    return;
+  }
+  if (!strcmp(n->text, "recording")) return;
   if (i >= 0) {
     bool holds = op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS;
     if (holds && shape_only) op->shape_mask |= 1u << i;
@@ -255,9 +296,10 @@ static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
   if (n->kind == OG_HELPER && !og_helper(n->text))
     og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
-  if (n->kind == OG_CALL && !og_find(n->text))
+  bool geometry = n->kind == OG_SHAPE || og_is_condition_call(n) || og_is_shape_call(n);
+  if (n->kind == OG_CALL && !geometry && !og_find(n->text) && !og_formula_named(n->text))
     og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
-  for (int i = 0; i < n->count; i++) walk(op, n->items[i], n->kind == OG_SHAPE, body);
+  for (int i = 0; i < n->count; i++) walk(op, n->items[i], geometry || shape_only, body);
 }
 
 // Analyses the names of a list field: `masks condition`, `saves self result`.
@@ -302,8 +344,11 @@ static void analyse_whole(og_op *op) {
 // ones.
 static unsigned reads(const og_op *op, const og_node *n) {
   unsigned mask = 0;
-  if (n->kind == OG_SHAPE) return 0;
+  if (n->kind == OG_SHAPE || og_is_condition_call(n) || og_is_shape_call(n)) return 0;
   if (n->kind == OG_NAME) {
+    int which;
+    const og_let *let = og_let_find(op, n->text, &which);
+    if (let) return reads(op, let->node);
     int i = og_param_find(op, n->text), r = i < 0 ? og_result_find(op, n->text) : -1;
     if (i >= 0 && (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS))
       mask = 1u << i;
@@ -313,10 +358,33 @@ static unsigned reads(const og_op *op, const og_node *n) {
   return mask;
 }
 
+// Parses `let NAMES = FORMULA`. A formula may read earlier lets.
+static void analyse_lets(og_op *op) {
+  int count = op->let_count;
+  for (op->let_count = 0; op->let_count < count;) {
+    const og_field *f = &op->let_fields[op->let_count];
+    og_let let = {.count = 0};
+    char *equals = strchr(f->text, '=');
+    if (!equals) og_die(f->location, "expected `let NAME = FORMULA`");
+    char *names = og_trimmed(f->text, equals);
+    for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
+      int which;
+      if (let.count == OG_OP_RESULTS)
+        og_die(f->location, "too many names in a let of %s", op->name);
+      if (og_param_find(op, name) >= 0 || og_let_find(op, name, &which))
+        og_die(f->location, "'%s' of %s is already a name", name, op->name);
+      let.names[let.count++] = name;
+    }
+    let.node = og_formula(equals + 1, f->location);
+    op->lets[op->let_count++] = let;
+  }
+}
+
 void og_analyse(og_op *op) {
   analyse_names(op, &op->masks, false);
+  analyse_lets(op);
   if (op->body.text)
-    walk(op, op->body_node = og_formula(op->body.text, op->body.location), false, true);
+    walk(op, op->body_node = parse_body(op->body.text, op->body.location), false, true);
   if (op->complex.text)
     walk(op, op->complex_node = og_formula(op->complex.text, op->complex.location), false, true);
   if (op->of_unsigned.text && !op->complex.text)

@@ -3,7 +3,7 @@
 #pragma once
 #include "opgen/opgen.h"
 
-enum { OG_MAX_INPUTS = 8, OG_MAX_OWN = 8, OG_MAX_LOOPS = 2, OG_MAX_LETS = 8, OG_MAX_METHODS = 4 };
+enum { OG_MAX_INPUTS = 8, OG_MAX_OWN = 8, OG_MAX_LOOPS = 2, OG_MAX_METHODS = 4 };
 
 // An input or a result: one tensor, or several (a tuple in Python).
 typedef struct og_port {

@@ -50,6 +50,12 @@ const og_op *og_helper(const char *name) {
   return NULL;
 }
 
+const og_op *og_formula_named(const char *name) {
+  for (int i = 0; i < og.formula_count; i++)
+    if (!strcmp(og.formulas[i]->name, name)) return og.formulas[i];
+  return NULL;
+}
+
 const char *og_run(const og_op *op) {
   if (op->run.text) return op->run.text;
   bool follows = op->body.text || op->result_field_count;
@@ -195,6 +201,16 @@ static bool write_table_header(const char *folder, const char *file, bool hidden
   return true;
 }
 
+// Declares the formulas for hand-written functions: results and arguments are in the order of the
+// entry's line.
+static void write_formulas(const char *folder) {
+  FILE *to = og_create(folder, "formulas.h");
+  fprintf(to, "%s#pragma once\n#include \"phlox/op.h\"\n", license);
+  for (int i = 0; i < og.formula_count; i++)
+    fprintf(to, "// %s\n%s;\n", og.formulas[i]->schema, og_formula_prototype(og.formulas[i]->name));
+  og_finish(to);
+}
+
 // One header per table, so a new op rebuilds only callers of ops of its table.
 static void write_headers(const char *folder, char **files, int count) {
   FILE *to = og_create(folder, "phlox/ops.h");
@@ -289,6 +305,8 @@ static void write_shard(const char *folder, int shard) {
   FILE *body = og_body_begin(&b);
   for (int i = 0; i < og.count; i++)
     if (og_shard(og.ops[i], OP_SHARDS) == shard) write_code(body, og.ops[i]);
+  for (int i = 0; i < og.formula_count; i++)
+    if (og_shard(og.formulas[i], OP_SHARDS) == shard) og_write_formula(body, og.formulas[i]);
   og_body_write(to, &b);
   og_finish(to);
 }
@@ -405,6 +423,7 @@ static void dry_run(void) {
   FILE *sink = fopen("/dev/null", "w");
   if (!sink) fail("/dev/null");
   for (int i = 0; i < PARTS; i++) each(sink, parts[i].write);
+  for (int i = 0; i < og.formula_count; i++) og_write_formula(sink, og.formulas[i]);
   og_optim_dry_run(sink);
   og_schedule_dry_run(sink);
   use_count = 0;
@@ -412,7 +431,11 @@ static void dry_run(void) {
 }
 
 static void show(const char *name) {
-  const og_op *op = og_find(name);
+  const og_op *op = og_find(name), *formula = og_formula_named(name);
+  if (!op && formula) {
+    og_write_formula(stdout, formula);
+    return;
+  }
   if (!op && (og_show_layer(name) || og_show_optim(name) || og_show_schedule(name))) return;
   if (!op) {
     fprintf(stderr, "opgen: no op '%s'\n", name);
@@ -449,6 +472,7 @@ int main(int argc, char **argv) {
              og.ops[i - 1]->location.file, og.ops[i - 1]->location.line);
   }
   for (int i = 0; i < og.count; i++) og_analyse(og.ops[i]);
+  for (int i = 0; i < og.formula_count; i++) og_analyse(og.formulas[i]);
   dry_run();
   og_analyse_layers();
   if (showing) {
@@ -456,6 +480,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   write_headers(argv[1], argv + 2, argc - 2);
+  write_formulas(argv[1]);
   write_conditions(argv[1]);
   for (int i = 2; i < argc; i++) write_views(argv[1], argv[i]);
   write_table(argv[1]);

@@ -16,6 +16,7 @@ enum {
   OG_MAX_PARAMS = 16,
   OG_MAX_REFUSALS = 4,
   OG_MAX_CHECKS = 12,
+  OG_MAX_LETS = 24,    // `let` lines of an op
   OG_OP_RESULTS = 5,   // PX__MAX_RESULTS
   OG_MAX_RESULTS = 6,  // results of kernels
   OG_MAX_SAMPLES = 24,
@@ -98,6 +99,12 @@ typedef struct og_field {
   og_location location;
   const char *name;  // field name of an og_entry
 } og_field;
+// `let NAMES = FORMULA`
+typedef struct og_let {
+  const char *names[OG_OP_RESULTS];
+  int count;
+  og_node *node;
+} og_let;
 typedef struct og_op {
   const char *name, *schema;
   og_location location;
@@ -121,6 +128,9 @@ typedef struct og_op {
   int result_field_count;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
+  og_field let_fields[OG_MAX_LETS];
+  og_let lets[OG_MAX_LETS];
+  int let_count;
   og_field grads[OG_MAX_PARAMS];  // formula of parameter i
   og_field grad_all;              // `grad * = FN`
   og_node *grad_nodes[OG_MAX_PARAMS], *body_node, *complex_node, *unsigned_node;
@@ -150,6 +160,8 @@ typedef struct og_tables {
   int kernel_count;
   og_op *helpers[OG_MAX_OPS];  // `helper` lines: functions called by @
   int helper_count;
+  og_op *formulas[OG_MAX_OPS];  // `formula` entries: formulas called by others
+  int formula_count;
 } og_tables;
 extern og_tables og;
 
@@ -197,6 +209,7 @@ char *og_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *og_copy(const char *from, size_t length);
 const og_op *og_find(const char *name);
 const og_op *og_helper(const char *name);
+const og_op *og_formula_named(const char *name);  // a `formula` entry
 // Returns the run function's name without px__run_, or NULL.
 const char *og_run(const og_op *op);
 const char *og_run_function(const og_op *op);          // the full name; declares it
@@ -239,6 +252,8 @@ void og_op_field(og_op *op, char *line, og_location at);
 void og_op_end(const og_op *op);  // reports missing fields
 
 // ---- formula.c
+// Returns the let of a name and sets *which, its position in the let; NULL if there is none.
+const og_let *og_let_find(const og_op *op, const char *name, int *which);
 og_node *og_formula(const char *text, og_location at);
 // Parses a formula and, for `if` without `else`, its condition: `zeros() if bias`.
 og_node *og_formula_if(const char *text, og_location at, og_node **condition);
@@ -262,10 +277,19 @@ const char *og_integer(const og_node *n, og_resolver resolve, void *context);
 const char *og_test(const og_node *n, og_resolver resolve, void *context);  // for `if (...)`
 
 // ---- checks.c: conditions over an op's arguments `a`, px_values
-const char *og_argument_number(const og_op *op, const og_node *n);  // integers only
-const char *og_argument_test(const og_op *op, const og_node *n);
+// The names of a condition: parameters of `op`, and others resolved by `other`. It returns type
+// OG_TENSOR and a px_value for a tensor, and a number otherwise; `c` NULL: the name is unknown.
+typedef struct og_scope {
+  const og_op *op;
+  og_value (*other)(const og_node *name, void *context);
+  void *context;
+} og_scope;
+og_value og_resolve(const og_node *n, void *names);  // an og_resolver
+// True if a call is a function of conditions: size(x, 0).
+bool og_is_condition_call(const og_node *n);
 void og_write_checks(FILE *to, const og_op *op);
-bool og_has_checks(const og_op *op);                   // checks that run first
+bool og_has_checks(const og_op *op);  // checks that run first
+void og_write_formula_checks(FILE *to, const og_op *formula);
 void og_write_late_checks(FILE *to, const og_op *op);  // checks after `check device`
 void og_write_work(FILE *to, const og_op *op);         // `work NUMBER`, a function of the call
 void og_write_flops(FILE *to, const og_op *op);        // members of its px__op_impl
@@ -277,6 +301,11 @@ typedef struct og_result {
   og_node *shape, *dtypes;  // one dtype for all results, or one each
   og_location location;
 } og_result;
+// Writes statements that append sizes, `[*sizes(x), 1]`, to the px__shape `shape`.
+void og_write_shape(FILE *to, const og_scope *names, const og_node *n, const char *shape,
+                    const char *indent);
+bool og_is_shape_call(const og_node *n);  // leading(x, 1)
+const char *og_dtype_value(const og_op *op, const og_node *n);
 og_result og_result_parse(const og_op *op, const og_field *field);
 void og_write_results(FILE *to, const og_op *op);
 
@@ -449,6 +478,8 @@ void og_write_impl(FILE *to, const og_op *op);
 bool og_faults(const og_op *op);     // kernels.c
 bool og_has_texts(const og_op *op);  // texts.c
 void og_write_texts(FILE *to, const og_op *op);
+const char *og_formula_prototype(const char *name);
+void og_write_formula(FILE *to, const og_op *formula);
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);

@@ -38,6 +38,7 @@ og_op *og_op_begin(const char *sort, const char *text, og_location at) {
   if (!strcmp(sort, "helper")) return og.helpers[og.helper_count++] = op;
   if (strncmp(rest, "->", 2)) og_die(at, "%s %s: expected `->` and a result", sort, op->name);
   parse_result(op, og_trimmed(rest + 2, rest + strlen(rest)));
+  if (!strcmp(sort, "formula")) return og.formulas[og.formula_count++] = op;
   op->library_only = !strcmp(sort, "library");
   if (!strcmp(sort, "kernel") || op->library_only) return og.kernels[og.kernel_count++] = op;
   if (op->result_count > OG_OP_RESULTS) og_die(at, "too many results of op %s", op->name);
@@ -107,6 +108,7 @@ void og_op_field(og_op *op, char *line, og_location at) {
   } lists[] = {{"refuse", op->refusals, &op->refusal_count, OG_MAX_REFUSALS},
                {"check", op->checks, &op->check_count, OG_MAX_CHECKS},
                {"result", op->result_fields, &op->result_field_count, OG_MAX_RESULTS},
+               {"let", op->let_fields, &op->let_count, OG_MAX_LETS},
                {"sample", op->samples, &op->sample_count, OG_MAX_SAMPLES}};
   struct {
     const char *name;

@@ -8,68 +8,102 @@
 // Functions of several sizes: arguments are a tensor or a list of sizes, and numbers.
 static const struct {
   const char *name, *c;
-  int numbers;
-} shapes[] = {{"sizes", "px__shape_sizes", 0},
-              {"leading", "px__shape_leading", 1},
-              {"rows", "px__shape_rows", 1},
-              {"along", "px__shape_along", 2},
-              {"reduced", "px__shape_reduced", 2}};
+  int sizes, numbers;
+  bool fails;
+} shapes[] = {{"sizes", "px__shape_sizes", 1, 0, false},
+              {"leading", "px__shape_leading", 1, 1, false},
+              {"rows", "px__shape_rows", 1, 1, false},
+              {"along", "px__shape_along", 1, 2, false},
+              {"reduced", "px__shape_reduced", 1, 2, false},
+              {"range", "px__shape_range", 0, 2, false},
+              {"only", "px__shape_only", 0, 2, false},
+              {"broadcast", "px__shape_broadcast", 2, 0, true}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void write_shape(FILE *to, const og_op *op, const og_node *n, const char *indent);
+// Where sizes are written: names, the variable, and the indentation.
+typedef struct place {
+  FILE *to;
+  const og_scope *names;
+  const char *shape, *indent;
+} place;
+static void write_shape(const place *p, const og_node *n);
 
 static bool has_sizes(const og_op *op, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
   return i >= 0 && (op->params[i].type == OG_TENSOR || op->params[i].type == OG_INTS);
 }
+// Returns a tensor or a list of sizes as a px_value.
+static const char *sized(const place *p, const og_node *n) {
+  if (has_sizes(p->names->op, n)) return og_format("a[%d]", og_param_find(p->names->op, n->text));
+  og_value v = {0};
+  if (n->kind == OG_NAME && p->names->other) v = p->names->other(n, p->names->context);
+  if (!v.c || v.type != OG_TENSOR)
+    og_die(n->location, "'%s' in a line of %s is neither a tensor nor a list of sizes", n->text,
+           p->names->op->name);
+  return v.c;
+}
+static const char *integer(const place *p, const og_node *n) {
+  return og_integer(n, og_resolve, (void *)p->names);
+}
 
-static void write_shape_of(FILE *to, const og_op *op, const og_node *n, const char *indent) {
+bool og_is_shape_call(const og_node *n) {
+  bool known = false;
+  for (int k = 0; k < SHAPES; k++) known |= !strcmp(shapes[k].name, n->text);
+  return (n->kind == OG_SHAPE || (n->kind == OG_CALL && !og_find(n->text))) && known;
+}
+static void write_shape_of(const place *p, const og_node *n) {
   for (int k = 0; k < SHAPES; k++) {
-    if (strcmp(shapes[k].name, n->text) || shapes[k].numbers + 1 != n->count) continue;
-    if (!has_sizes(op, n->items[0]))
-      og_die(n->location, "%s() in a result of %s requires a tensor or a list of sizes", n->text,
-             op->name);
-    fprintf(to, "%s%s(&s, a[%d]", indent, shapes[k].c, og_param_find(op, n->items[0]->text));
-    for (int i = 1; i < n->count; i++) fprintf(to, ", %s", og_argument_number(op, n->items[i]));
-    fprintf(to, ");\n");
+    if (strcmp(shapes[k].name, n->text) || shapes[k].sizes + shapes[k].numbers != n->count)
+      continue;
+    fprintf(p->to, "%s%s%s(&%s", p->indent, shapes[k].fails ? "PX_TRY(" : "", shapes[k].c,
+            p->shape);
+    for (int i = 0; i < n->count; i++)
+      fprintf(p->to, ", %s", i < shapes[k].sizes ? sized(p, n->items[i]) : integer(p, n->items[i]));
+    fprintf(p->to, ")%s;\n", shapes[k].fails ? ")" : "");
     return;
   }
-  og_die(n->location, "unknown shape '%s' of %d arguments in a result of %s", n->text, n->count,
-         op->name);
+  og_die(n->location, "unknown shape '%s' of %d arguments in a line of %s", n->text, n->count,
+         p->names->op->name);
 }
 
-static void write_choice(FILE *to, const og_op *op, const og_node *n, const char *indent) {
-  const char *deeper = og_format("%s  ", indent);
-  fprintf(to, "%sif (%s) {\n", indent, og_argument_test(op, n->items[1]));
-  write_shape(to, op, n->items[0], deeper);
-  fprintf(to, "%s}", indent);
+static void write_choice(const place *p, const og_node *n) {
+  place deeper = *p;
+  deeper.indent = og_format("%s  ", p->indent);
+  fprintf(p->to, "%sif (%s) {\n", p->indent, og_test(n->items[1], og_resolve, (void *)p->names));
+  write_shape(&deeper, n->items[0]);
+  fprintf(p->to, "%s}", p->indent);
   if (n->items[2]->kind == OG_LIST && n->items[2]->count == 0) {
-    fprintf(to, "\n");
+    fprintf(p->to, "\n");
     return;
   }
-  fprintf(to, " else {\n");
-  write_shape(to, op, n->items[2], deeper);
-  fprintf(to, "%s}\n", indent);
+  fprintf(p->to, " else {\n");
+  write_shape(&deeper, n->items[2]);
+  fprintf(p->to, "%s}\n", p->indent);
 }
 
-static void write_shape(FILE *to, const og_op *op, const og_node *n, const char *indent) {
+static void write_shape(const place *p, const og_node *n) {
   if (n->kind == OG_CHOICE) {
-    write_choice(to, op, n, indent);
+    write_choice(p, n);
     return;
   }
   if (n->kind == OG_SHAPE || n->kind == OG_CALL) {
-    write_shape_of(to, op, n, indent);
+    write_shape_of(p, n);
     return;
   }
   if (n->kind != OG_LIST)
-    og_die(n->location, "'%s' is not a shape in a result of %s", n->text, op->name);
+    og_die(n->location, "'%s' is not a shape in a line of %s", n->text, p->names->op->name);
   for (int i = 0; i < n->count; i++) {
     const og_node *item = n->items[i];
     if (item->kind == OG_SPREAD)
-      write_shape(to, op, item->items[0], indent);
+      write_shape(p, item->items[0]);
     else
-      fprintf(to, "%spx__shape_add(&s, %s);\n", indent, og_argument_number(op, item));
+      fprintf(p->to, "%spx__shape_add(&%s, %s);\n", p->indent, p->shape, integer(p, item));
   }
+}
+
+void og_write_shape(FILE *to, const og_scope *names, const og_node *n, const char *shape,
+                    const char *indent) {
+  write_shape(&(place){to, names, shape, indent}, n);
 }
 
 // Returns the parameter with exactly the sizes of a result, used without a copy; -1 if none.
@@ -125,6 +159,10 @@ static const char *dtype(const og_op *op, const og_node *n) {
   og_die(n->location, "'%s' is not a dtype in a result of %s", n->text, op->name);
 }
 
+const char *og_dtype_value(const og_op *op, const og_node *n) {
+  return og_format("PX_DT(%s)", dtype(op, n));
+}
+
 // ---- a line
 
 og_result og_result_parse(const og_op *op, const og_field *field) {
@@ -170,7 +208,7 @@ static void write_result(FILE *to, const og_op *op, const og_result *r, bool las
     fprintf(to, "  x = px__sizes_of(a[%d]);\n", param);
   } else {
     fprintf(to, "  s.n = 0;\n");
-    write_shape(to, op, r->shape, "  ");
+    og_write_shape(to, &(og_scope){.op = op}, r->shape, "s", "  ");
     fprintf(to, "  x = px__shape_made(&s);\n");
   }
   if (op->broadcasts.text && r->results[0] == 0) {
@@ -195,14 +233,15 @@ static void write_draws(FILE *to, const og_op *op) {
   const char *of = f->text ? strstr(f->text, " of ") : NULL,
              *words = of ? strstr(of, " words") : NULL;
   int generator = og_param_find(op, "generator");
+  og_scope names = {.op = op};
   if (!f->text) return;
   if ((!by && !words) || generator < 0)
     og_die(f->location,
            "expected `draws NUMBER by NUMBER` or `draws NUMBER of NUMBER words` in an op with a "
            "generator");
   const char *end = by ? by : of, *last = by ? og_skip(by + 4) : og_trimmed(of + 4, words);
-  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, end), f->location));
-  const char *each = og_argument_number(op, og_formula(last, f->location));
+  const char *n = og_integer(og_formula(og_trimmed(f->text, end), f->location), og_resolve, &names);
+  const char *each = og_integer(og_formula(last, f->location), og_resolve, &names);
   fprintf(to, "  PX_TRY(px__call_draws%s(call, a[%d].v.generator, %s, %s));\n", by ? "" : "_words",
           generator, n, each);
 }

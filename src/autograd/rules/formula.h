@@ -22,6 +22,14 @@ __attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tenso
 px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args)
     __attribute__((warn_unused_result));
 
+// Returns a new reference to a tensor, NULL for none.
+static inline px_tensor *px__f_tensor(px_value v) {
+  return v.kind == PX_ARG_TENSOR ? (px_tensor *)px_retain(v.v.tensor) : NULL;
+}
+static inline void px__f_release(px_tensor **t) {
+  px_release(*t);
+  *t = NULL;
+}
 static inline bool px__f_is_number(px_value v) {
   return v.kind == PX_ARG_SCALAR || v.kind == PX_ARG_INT || v.kind == PX_ARG_FLOAT ||
          v.kind == PX_ARG_BOOL;

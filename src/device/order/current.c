@@ -94,6 +94,7 @@ px_status px_stream_set_current(px_stream *stream) {
 
 px_status px_stream_scope_begin(px_stream_scope *scope, px_stream *stream) {
   px_stream *before;
+  PX_GIVEN(scope);
   *scope = (px_stream_scope){NULL, px_device_peek()};
   if (!stream || !stream->owner) return PX_OK;
   PX_TRY(px_stream_current(&before, stream->device));

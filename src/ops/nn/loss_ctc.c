@@ -4,7 +4,7 @@
 // step at a time, for all examples and states at once, by recorded ops.
 #include <math.h>
 
-#include "hidden/loss.h"
+#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -220,14 +220,15 @@ static px_status reduced(px_tensor **out, const px_tensor *loss, const ctc *c,
   PX_SCOPED(px_tensor) at_least_one = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) each = NULL;
-  if (strcmp(reduction, "mean") != 0) return px_reduced(out, loss, reduction);
+  const px_value whole[] = {PX_T(loss), PX_TX(reduction)};
+  if (strcmp(reduction, "mean") != 0) return px__formula_reduce(out, whole);
   PX_TRY(
       px__tensor_to(&lengths, c->target_lengths, (px_dtype)loss->dtype, px__tensor_device(loss)));
   PX_TRY(px_eq_scalar(&none, lengths, px_int(0)));
   PX_TRY(px_masked_fill(&at_least_one, lengths, none, px_int(1)));
   PX_TRY(px_reshape(&shaped, at_least_one, loss->sizes, loss->ndim));
   PX_TRY(px_div(&each, loss, shaped));
-  return px_reduced(out, each, reduction);
+  return px__formula_reduce(out, (const px_value[]){PX_T(each), PX_TX(reduction)});
 }
 
 PX_RUN(ctc_loss) {

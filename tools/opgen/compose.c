@@ -1,0 +1,686 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes formulas as C: each step calls an op on px_values and stores the result in a scoped
+// temporary. Temporaries are released after the call that reads them, and names of `let` at the end
+// of the function. Numbers stay px_values and are folded at run time, except those computed by
+// functions of conditions.
+#include "opgen/opgen.h"
+
+typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
+// The C expression of a px_value.
+typedef struct value {
+  sort sort;
+  const char *c;
+  const og_node *list;  // a list literal: written once its type is known
+} value;
+enum { MAX_TEMPORARIES = 128, MAX_CONDITIONS = 32 };
+typedef struct context {
+  FILE *to;
+  const og_op *op;
+  int steps;
+  const char *indent;
+  bool body;  // not a gradient
+  // Written lets: px_values of tensors and lists, typed numbers.
+  og_value lets[OG_MAX_LETS][OG_OP_RESULTS];
+  int temporaries[MAX_TEMPORARIES], temporary_count;  // numbers of owned, unnamed tensors
+  // Declared conditions of lets: c1, c2 ...
+  const char *conditions[MAX_CONDITIONS];
+  int condition_count;
+} context;
+
+static value write_node(context *x, const og_node *n);
+
+static sort sort_of_type(og_type type) {
+  if (type == OG_TENSOR) return IS_TENSOR;
+  return type == OG_SCALAR || type == OG_INT || type == OG_FLOAT || type == OG_BOOL ? IS_NUMBER
+                                                                                    : IS_OTHER;
+}
+
+static bool is_none(const og_node *n) { return n->kind == OG_CONSTANT && !strcmp(n->text, "None"); }
+
+// The sort of a formula's value.
+static sort sort_of(const og_op *op, const og_node *n) {
+  int p, which;
+  const og_let *let;
+  switch (n->kind) {
+    case OG_NAME:
+      if ((p = og_param_find(op, n->text)) >= 0) return sort_of_type(op->params[p].type);
+      if ((let = og_let_find(op, n->text, &which))) return sort_of(op, let->node);
+      return strcmp(n->text, "recording") ? IS_TENSOR : IS_NUMBER;
+    case OG_NUMBER:
+    case OG_COMPARE:
+    case OG_LOGIC:
+      return IS_NUMBER;
+    case OG_CONSTANT:
+      return is_none(n) ? IS_OTHER : IS_NUMBER;
+    case OG_BINARY:
+    case OG_NEGATE:
+      for (int i = 0; i < n->count; i++)
+        if (sort_of(op, n->items[i]) != IS_NUMBER) return IS_TENSOR;
+      return IS_NUMBER;
+    case OG_SHAPE:
+      return *n->text == 'n' || *n->text == 'i' ? IS_NUMBER : IS_OTHER;
+    case OG_CALL:
+      if (og_is_shape_call(n)) return IS_OTHER;
+      return og_is_condition_call(n) ? IS_NUMBER : IS_TENSOR;
+    case OG_HELPER:
+      return IS_TENSOR;
+    case OG_CHOICE:
+      return sort_of(op, n->items[is_none(n->items[0]) ? 2 : 0]);
+    default:
+      return IS_OTHER;
+  }
+}
+
+// Returns the C expression of a new reference to a tensor. That of the last temporary moves.
+static const char *owned(context *x, const og_node *n) {
+  int first = x->temporary_count;
+  value v = write_node(x, n);
+  if (v.sort != IS_TENSOR)
+    og_die(n->location, "'%s' is not a tensor in formula of %s", n->text, x->op->name);
+  if (x->temporary_count == first) return og_format("px__f_tensor(%s)", v.c);
+  return og_format("PX_MOVE(t%d)", x->temporaries[--x->temporary_count]);
+}
+
+// ---- names
+
+// The result of which a name is the gradient, or -1.
+static int grad_of(const og_op *op, const char *name) {
+  if (og_result_find(op, name) >= 0) return -1;
+  if (!strcmp(name, "grad")) return 0;
+  return strncmp(name, "grad_", 5) ? -1 : og_result_find(op, name + 5);
+}
+static og_value *let_value(context *x, const char *name) {
+  int which;
+  const og_let *let = og_let_find(x->op, name, &which);
+  return let ? &x->lets[let - x->op->lets][which] : NULL;
+}
+
+// Resolves the names of conditions that are not parameters.
+static og_value other_name(const og_node *n, void *of) {
+  context *x = of;
+  og_value *let = let_value(x, n->text);
+  if (let && !let->c) og_die(n->location, "'%s' is used before its let", n->text);
+  if (let) return *let;
+  int r = x->body ? -1 : grad_of(x->op, n->text);
+  if (r >= 0) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
+  if (strcmp(n->text, "recording")) return (og_value){.c = NULL};
+  og_use("PX_API bool px_grad_enabled(void);");
+  return (og_value){.type = OG_BOOL, .c = "px_grad_enabled()"};
+}
+static og_scope names_of(context *x) { return (og_scope){x->op, other_name, x}; }
+
+static value number_value(og_value v, const og_node *n) {
+  switch (v.type) {
+    case OG_INT:
+      return (value){IS_NUMBER, og_format("PX_S(px_int(%s))", v.c), NULL};
+    case OG_FLOAT:
+      return (value){IS_NUMBER, og_format("PX_S(px_float(%s))", v.c), NULL};
+    case OG_BOOL:
+      return (value){IS_NUMBER, og_format("PX_B(%s)", v.c), NULL};
+    case OG_TEXT:
+      return (value){IS_OTHER, og_format("PX_TX(%s)", v.c), NULL};
+    default:
+      og_die(n->location, "'%s' has no value in a formula", n->text);
+  }
+}
+
+// A number of conditions: size(x, 0), a // b.
+static value write_typed(context *x, const og_node *n) {
+  og_scope names = names_of(x);
+  return number_value(og_number(n, og_resolve, &names), n);
+}
+
+static value write_name(context *x, const og_node *n) {
+  int i = og_param_find(x->op, n->text);
+  if (i >= 0) return (value){sort_of_type(x->op->params[i].type), og_format("a[%d]", i), NULL};
+  const og_value *let = let_value(x, n->text);
+  if (let || !strcmp(n->text, "recording")) {
+    og_value v = other_name(n, x);
+    if (v.type != OG_TENSOR) return number_value(v, n);
+    return (value){sort_of(x->op, n), v.c, NULL};
+  }
+  int r = grad_of(x->op, n->text);
+  if (r >= 0) return (value){IS_TENSOR, og_format("PX_T(b->grads[%d])", r), NULL};
+  r = og_result_find(x->op, n->text);
+  return (value){IS_TENSOR, og_format("PX_T(b->results[%d])", r), NULL};
+}
+
+// ---- temporaries
+
+// Declares a temporary; returns its number.
+static int new_temporary(context *x) {
+  if (x->temporary_count == MAX_TEMPORARIES)
+    og_die(x->op->location, "a formula of %s is too long", x->op->name);
+  fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, ++x->steps);
+  return x->temporaries[x->temporary_count++] = x->steps;
+}
+// Releases the temporaries since `first`, except the last one, which read them.
+static value release_read(context *x, int first) {
+  int last = x->temporaries[x->temporary_count - 1];
+  for (int i = first; i < x->temporary_count - 1; i++)
+    fprintf(x->to, "%spx__f_release(&t%d);\n", x->indent, x->temporaries[i]);
+  x->temporary_count = first;
+  x->temporaries[x->temporary_count++] = last;
+  return (value){IS_TENSOR, og_format("PX_T(t%d)", last), NULL};
+}
+
+static value write_number(const og_node *n) {
+  bool is_integer = !strpbrk(n->text, ".eE");
+  return (value){IS_NUMBER,
+                 is_integer ? og_format("PX_S(px_int(%s))", n->text)
+                            : og_format("PX_S(px_float(%s))", n->text),
+                 NULL};
+}
+
+// Writes a list literal as int[] or Tensor[].
+static const char *write_list(context *x, const og_node *n, og_type type) {
+  const char *items = "";
+  bool spreads = n->kind != OG_LIST;
+  for (int i = 0; i < n->count; i++) spreads |= n->items[i]->kind == OG_SPREAD;
+  if (spreads && type == OG_INTS) {
+    og_scope names = names_of(x);
+    int shape = ++x->steps;
+    fprintf(x->to, "%spx__shape l%d = {0};\n", x->indent, shape);
+    og_write_shape(x->to, &names, n, og_format("l%d", shape), x->indent);
+    return og_format("px__shape_list(&l%d)", shape);
+  }
+  for (int i = 0; i < n->count; i++) {
+    value v = write_node(x, n->items[i]);
+    items = og_format(type == OG_TENSORS ? "%s%s(%s).v.tensor" : "%s%spx_value_int(%s)", items,
+                      i ? ", " : "", v.c);
+  }
+  int step = ++x->steps;
+  const char *c = type == OG_TENSORS ? "px_tensor *const" : "const int64_t";
+  if (n->count == 0) return type == OG_TENSORS ? "PX_TS(NULL, 0)" : "PX_IS(NULL, 0)";
+  fprintf(x->to, "%s%s l%d[] = {%s};\n", x->indent, c, step, items);
+  return og_format("%s(l%d, %d)", og_types[type].make, step, n->count);
+}
+
+// Converts the value to the type of the parameter.
+static const char *coerce(context *x, value v, const og_param *p, const og_node *n) {
+  static const char *const casts[OG_TYPE_COUNT] = {[OG_TENSOR] = "scalar",
+                                                   [OG_SCALAR] = "scalar",
+                                                   [OG_INT] = "int",
+                                                   [OG_FLOAT] = "float",
+                                                   [OG_BOOL] = "bool"};
+  if (v.list && v.list->kind != OG_LIST && p->type == OG_DTYPE)
+    return og_dtype_value(x->op, v.list);
+  if (v.list) {
+    if (p->type != OG_INTS && p->type != OG_TENSORS)
+      og_die(n->location, "'%s' cannot be a list in formula of %s", p->name, x->op->name);
+    return write_list(x, v.list, p->type);
+  }
+  if (v.sort == IS_TENSOR && p->type != OG_TENSOR)
+    og_die(n->location, "'%s' cannot be a tensor in formula of %s", p->name, x->op->name);
+  if (v.sort == IS_NUMBER && p->type == OG_INTS) {
+    int step = ++x->steps;
+    fprintf(x->to, "%sconst int64_t l%d[] = {px_value_int(%s)};\n", x->indent, step, v.c);
+    return og_format("PX_IS(l%d, 1)", step);
+  }
+  if (v.sort == IS_NUMBER && casts[p->type]) return og_format("px__f_%s(%s)", casts[p->type], v.c);
+  return v.c;
+}
+
+// Returns the index of the parameter of argument i of a call.
+static int target_of(const context *x, const og_node *call, const og_op *op, int i) {
+  int at = call->keys[i] ? og_param_find(op, call->keys[i]) : i;
+  if (at < 0)
+    og_die(call->location, "%s has no parameter '%s' in formula of %s", op->name, call->keys[i],
+           x->op->name);
+  if (at >= op->param_count)
+    og_die(call->location, "too many arguments for %s in formula of %s", op->name, x->op->name);
+  return at;
+}
+
+// Returns the C expression of an op's descriptor and declares it.
+static const char *descriptor(const char *name) {
+  og_use("extern const px_op px__op_%s;", name);
+  return og_format("&px__op_%s", name);
+}
+
+// True if every tensor of a call in a gradient is a parameter or a number: all may be numbers.
+static bool may_have_numbers_only(const context *x, const og_op *op, const char *const *given) {
+  if (x->body || !og_is(op, "pointwise") || !og_is(x->op, "pointwise") || x->op->param_count < 2 ||
+      og_is(x->op, "no_numbers"))
+    return false;
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR && given[i] && strncmp(given[i], "px__f_scalar(", 13) &&
+        strncmp(given[i], "a[", 2))
+      return false;
+  return true;
+}
+
+// Writes the arguments of a call of an op or a formula as an array; returns its number.
+static int write_arguments(context *x, const og_node *call, const og_op *op, bool *wide) {
+  const char *given[OG_MAX_PARAMS] = {NULL};
+  bool driven = og_find(op->name) == op;  // the op fills in its defaults
+  if (op->result_list)
+    og_die(call->location, "%s returns a list in formula of %s", op->name, x->op->name);
+  for (int i = 0; i < call->count; i++) {
+    int at = target_of(x, call, op, i);
+    if (given[at])
+      og_die(call->location, "'%s' is given twice in formula of %s", op->params[at].name,
+             x->op->name);
+    given[at] = coerce(x, write_node(x, call->items[i]), &op->params[at], call);
+  }
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    if (!given[i] && !p->fallback && !p->optional)
+      og_die(call->location, "%s requires '%s' in formula of %s", op->name, p->name, x->op->name);
+    if (!given[i] && p->fallback && !driven)
+      given[i] = coerce(x, write_node(x, og_formula(p->fallback, op->location)), p, call);
+  }
+  int step = ++x->steps;
+  fprintf(x->to, "%sconst px_value a%d[] = {", x->indent, step);
+  for (int i = 0; i < op->param_count; i++)
+    fprintf(x->to, "%s%s", i ? ", " : "", given[i] ? given[i] : "{0}");
+  fprintf(x->to, "};\n");
+  *wide = may_have_numbers_only(x, op, given);
+  return step;
+}
+
+const char *og_formula_prototype(const char *name) {
+  return og_format("px_status px__formula_%s(px_tensor **results, const px_value *a)", name);
+}
+static const char *formula_function(const char *name) {
+  og_use("%s;", og_formula_prototype(name));
+  return og_format("px__formula_%s", name);
+}
+
+static value write_call(context *x, const og_node *call) {
+  const og_op *op = og_find(call->text), *formula = op ? NULL : og_formula_named(call->text);
+  int first = x->temporary_count;
+  bool wide;
+  if (formula && formula->result_count != 1)
+    og_die(call->location, "%s has several results in formula of %s", call->text, x->op->name);
+  int arguments = write_arguments(x, call, op ? op : formula, &wide), made = new_temporary(x);
+  if (formula)
+    fprintf(x->to, "%sPX_TRY(%s(&t%d, a%d));\n", x->indent, formula_function(call->text), made,
+            arguments);
+  else
+    fprintf(x->to, "%sPX_TRY(px__f_call%s(&t%d, %s, a%d));\n", x->indent, wide ? "_wide" : "", made,
+            descriptor(op->name), arguments);
+  return release_read(x, first);
+}
+
+// A helper takes typed arguments, as declared in its line.
+static value write_helper(context *x, const og_node *n) {
+  const og_op *helper = og_helper(n->text);
+  const char *items = "";
+  int first = x->temporary_count;
+  if (n->count != helper->param_count)
+    og_die(n->location, "%s takes %d arguments in formula of %s", n->text, helper->param_count,
+           x->op->name);
+  for (int i = 0; i < n->count; i++) {
+    const char *c = coerce(x, write_node(x, n->items[i]), &helper->params[i], n);
+    items = og_format("%s, %s", items, og_helper_argument(helper, i, og_format("(%s)", c)));
+  }
+  int made = new_temporary(x);
+  og_use("%s", og_helper_prototype(helper));
+  fprintf(x->to, "%sPX_TRY(px__grad_%s(&t%d%s));\n", x->indent, n->text, made, items);
+  return release_read(x, first);
+}
+
+// Writes an operator on tensors as a call of its op.
+static value write_operator(context *x, const char *name, const og_node *n) {
+  og_node call = *n;
+  call.kind = OG_CALL, call.text = name;
+  if (!og_find(name)) og_die(n->location, "the operator '%s' requires the op %s", n->text, name);
+  return write_call(x, &call);
+}
+
+// A tensor times a number. The number is often 1: then the tensor is used as is.
+static value write_scaling(context *x, const og_node *n) {
+  int first = x->temporary_count;
+  value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
+  int made = new_temporary(x);
+  fprintf(x->to, "%sPX_TRY(px__f_scale(&t%d, %s, %s, %s));\n", x->indent, made, descriptor("mul"),
+          left.c, right.c);
+  return release_read(x, first);
+}
+
+static bool is_number(context *x, const og_node *n) { return sort_of(x->op, n) == IS_NUMBER; }
+
+static value write_binary(context *x, const og_node *n) {
+  static const char *const names[] = {"+", "add", "-", "sub", "*", "mul", "/", "div"};
+  bool simple = strchr("+-*/", *n->text) && !n->text[1];
+  if (is_number(x, n)) {
+    if (!simple) return write_typed(x, n);
+    value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
+    return (value){IS_NUMBER, og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c),
+                   NULL};
+  }
+  if (!simple) og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
+  if (*n->text == '*' && is_number(x, n->items[1])) return write_scaling(x, n);
+  for (int i = 0; i < 8; i += 2)
+    if (!strcmp(names[i], n->text)) return write_operator(x, names[i + 1], n);
+  og_die(n->location, "unknown operator '%s'", n->text);
+}
+
+static value write_negate(context *x, const og_node *n) {
+  if (!is_number(x, n)) return write_operator(x, "neg", n);
+  return (value){IS_NUMBER,
+                 og_format("px__f_arith('-', PX_S(px_int(0)), %s)", write_node(x, n->items[0]).c),
+                 NULL};
+}
+
+// ---- choices
+
+static const char *condition(context *x, const og_node *n) {
+  og_scope names = names_of(x);
+  const char *test = og_test(n, og_resolve, &names);
+  for (int i = 0; i < x->condition_count; i++)
+    if (!strcmp(x->conditions[i], test)) return og_format("c%d", i + 1);
+  return test;
+}
+// Declares the condition, for several uses in a function.
+static const char *shared_condition(context *x, const og_node *n) {
+  const char *test = condition(x, n);
+  if (*test == 'c' && strspn(test + 1, "0123456789") == strlen(test + 1)) return test;
+  if (x->condition_count == MAX_CONDITIONS)
+    og_die(n->location, "too many choices in formula of %s", x->op->name);
+  x->conditions[x->condition_count++] = test;
+  fprintf(x->to, "%sconst bool c%d = %s;\n", x->indent, x->condition_count, test);
+  return og_format("c%d", x->condition_count);
+}
+
+static void write_many(context *x, const og_node *n, const int *out, int count);
+
+static void write_branch(context *x, const og_node *n, const int *out, int count) {
+  const char *indent = x->indent;
+  int first = x->temporary_count;
+  x->indent = og_format("%s  ", indent);
+  write_many(x, n, out, count);
+  x->indent = indent, x->temporary_count = first;
+}
+
+// Stores the tensors of a formula in `count` declared temporaries: of a choice, of one call with
+// several results, or one tensor. None leaves NULL.
+static void write_many(context *x, const og_node *n, const int *out, int count) {
+  if (n->kind == OG_CHOICE) {
+    fprintf(x->to, "%sif (%s) {\n", x->indent, condition(x, n->items[1]));
+    write_branch(x, n->items[0], out, count);
+    if (!is_none(n->items[2])) {
+      fprintf(x->to, "%s} else {\n", x->indent);
+      write_branch(x, n->items[2], out, count);
+    }
+    fprintf(x->to, "%s}\n", x->indent);
+    return;
+  }
+  if (is_none(n)) return;
+  if (count == 1) {
+    const char *tensor = owned(x, n);
+    fprintf(x->to, "%st%d = %s;\n", x->indent, out[0], tensor);
+    return;
+  }
+  const og_op *op = n->kind == OG_CALL ? og_find(n->text) : NULL;
+  const og_op *formula = n->kind == OG_CALL && !op ? og_formula_named(n->text) : NULL;
+  bool wide;
+  if ((op ? op : formula) == NULL || (op ? op : formula)->result_count != count)
+    og_die(n->location, "'%s' does not have %d results in formula of %s", n->text, count,
+           x->op->name);
+  int arguments = write_arguments(x, n, op ? op : formula, &wide), made = ++x->steps;
+  if (formula)
+    fprintf(x->to, "%spx_tensor *r%d[%d] = {NULL};\n%sPX_TRY(%s(r%d, a%d));\n", x->indent, made,
+            count, x->indent, formula_function(n->text), made, arguments);
+  else
+    fprintf(x->to, "%svoid *r%d[%d] = {NULL};\n%sPX_TRY(px_op_call(%s, PX_CALL_NEW, a%d, r%d));\n",
+            x->indent, made, count, x->indent, descriptor(op->name), arguments, made);
+  for (int i = 0; i < count; i++)
+    fprintf(x->to, "%st%d = (px_tensor *)r%d[%d];\n", x->indent, out[i], made, i);
+}
+
+static value write_choice(context *x, const og_node *n) {
+  if (sort_of(x->op, n) != IS_TENSOR) return write_typed(x, n);
+  int first = x->temporary_count, made = new_temporary(x);
+  write_many(x, n, &made, 1);
+  return release_read(x, first);
+}
+
+static value write_constant(const og_node *n) {
+  if (!strcmp(n->text, "None")) return (value){IS_OTHER, "PX_NONE()", NULL};
+  return (value){IS_NUMBER, !strcmp(n->text, "True") ? "PX_B(true)" : "PX_B(false)", NULL};
+}
+
+static value write_node(context *x, const og_node *n) {
+  switch (n->kind) {
+    case OG_NAME:
+      return write_name(x, n);
+    case OG_NUMBER:
+      return write_number(n);
+    case OG_STRING:
+      return (value){IS_OTHER, og_format("PX_TX(%s)", og_quote(n->text)), NULL};
+    case OG_CONSTANT:
+      return write_constant(n);
+    case OG_LIST:
+      return (value){IS_OTHER, "", n};
+    case OG_COMPARE:
+    case OG_LOGIC:
+      return write_typed(x, n);
+    case OG_CHOICE:
+      return write_choice(x, n);
+    case OG_BINARY:
+      return write_binary(x, n);
+    case OG_NEGATE:
+      return write_negate(x, n);
+    case OG_CALL:
+      if (og_is_condition_call(n)) return write_typed(x, n);
+      return og_is_shape_call(n) ? (value){IS_OTHER, "", n} : write_call(x, n);
+    case OG_HELPER:
+      return write_helper(x, n);
+    case OG_SHAPE:
+      return (value){*n->text == 'n' ? IS_NUMBER : IS_OTHER,
+                     og_format("px__f_%s(%s)", n->text, write_name(x, n->items[0]).c), NULL};
+    default:
+      og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
+  }
+}
+
+// ---- lets
+//
+// A let is written before the formulas that read it, under the condition of its use: of a choice's
+// branch, or of a wanted gradient. A guard is that condition in C; "" is always, NULL never.
+
+static const char *both(const char *test, const char *guard) {
+  return !guard || !*guard ? guard ? test : NULL : og_format("%s && %s", test, guard);
+}
+static const char *either(const char *a, const char *b) {
+  if (!a || !b) return a ? a : b;
+  if (!*a || !*b || !strcmp(a, b)) return *b ? a : b;
+  size_t n = strlen(a), m = strlen(b);  // "x && b" or "b"
+  if (n > m + 4 && !strcmp(a + n - m, b) && !strncmp(a + n - m - 4, " && ", 4)) return b;
+  return og_format("((%s) || (%s))", a, b);
+}
+
+// Returns the guard of a let in a formula. Other lets count where they are read.
+static const char *guard_of(context *x, const og_node *n, const og_let *let) {
+  int which;
+  const og_let *read = n->kind == OG_NAME ? og_let_find(x->op, n->text, &which) : NULL;
+  if (read) return read == let ? "" : guard_of(x, read->node, let);
+  const char *guard = NULL;
+  if (n->kind == OG_CHOICE && sort_of(x->op, n) == IS_TENSOR) {
+    const char *then = guard_of(x, n->items[0], let), *otherwise = guard_of(x, n->items[2], let);
+    guard = guard_of(x, n->items[1], let);
+    if (guard || (!then && !otherwise)) return guard;
+    if (then && otherwise && !strcmp(then, otherwise)) return then;
+    const char *test = shared_condition(x, n->items[1]);
+    guard = either(both(test, then), both(og_format("!%s", test), otherwise));
+    return guard;
+  }
+  for (int i = 0; i < n->count; i++) guard = either(guard, guard_of(x, n->items[i], let));
+  return guard;
+}
+
+static void write_number_let(context *x, const og_let *let, og_value *to) {
+  static const char *const types[OG_TYPE_COUNT] = {
+      [OG_INT] = "int64_t", [OG_FLOAT] = "double", [OG_BOOL] = "bool", [OG_TEXT] = "char *"};
+  og_scope names = names_of(x);
+  og_value v = og_number(let->node, og_resolve, &names);
+  if (v.type == OG_TYPE_COUNT || !types[v.type])
+    og_die(let->node->location, "the let '%s' is not a number", let->names[0]);
+  fprintf(x->to, "%sconst %s n%d = %s;\n", x->indent, types[v.type], ++x->steps, v.c);
+  *to = (og_value){.type = v.type, .c = og_format("n%d", x->steps)};
+}
+
+static void write_tensor_let(context *x, const og_let *let, og_value *to, const char *guard) {
+  int out[OG_OP_RESULTS], first = x->temporary_count;
+  for (int i = 0; i < let->count; i++) {
+    out[i] = new_temporary(x);
+    to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(t%d)", out[i])};
+  }
+  if (*guard)
+    fprintf(x->to, "%sif (%s) ", x->indent, guard);
+  else
+    fprintf(x->to, "%s", x->indent);
+  fprintf(x->to, "{  // %s\n", let->names[0]);
+  write_branch(x, let->node, out, let->count);
+  fprintf(x->to, "%s}\n", x->indent);
+  x->temporary_count = first;
+}
+
+static void write_let(context *x, const og_let *let, const char *guard) {
+  og_value *to = x->lets[let - x->op->lets];
+  sort sort = let->count > 1 ? IS_TENSOR : sort_of(x->op, let->node);
+  if (sort == IS_TENSOR) {
+    write_tensor_let(x, let, to, guard);
+    return;
+  }
+  if (sort == IS_NUMBER || let->node->kind == OG_CHOICE) {
+    write_number_let(x, let, to);
+    return;
+  }
+  to->type = OG_TENSOR;  // a px_value
+  to->c = write_list(x, let->node, OG_INTS);
+}
+
+// Returns the mask of gradients named by a formula, or only of those that it tests for None.
+static unsigned grads_named(const og_op *op, const og_node *n, bool tested) {
+  unsigned mask = 0;
+  int which, r = 0;
+  if (n->kind == OG_NAME && og_param_find(op, n->text) < 0) {
+    const og_let *let = og_let_find(op, n->text, &which);
+    if (let) return grads_named(op, let->node, tested);
+    if (!tested && (r = grad_of(op, n->text)) >= 0) mask = 1u << r;
+  }
+  if (n->kind == OG_COMPARE && !strncmp(n->text, "is", 2)) tested = false;
+  for (int i = 0; i < n->count; i++) mask |= grads_named(op, n->items[i], tested);
+  return mask;
+}
+
+static bool is_zero(const og_node *n) { return n->kind == OG_NUMBER && strtod(n->text, NULL) == 0; }
+
+// Defined zeros: a leaf upstream gets a gradient, as in PyTorch.
+static void write_zeros(FILE *to, const og_node *n, int i) {
+  const og_op *zeros = og_find("zeros_like");
+  if (!zeros) og_die(n->location, "the gradient 0 requires the op zeros_like");
+  og_use("%s", og_prototype(zeros));
+  fprintf(to,
+          "  if (b->needs & %uu)\n"
+          "    PX_TRY(px_zeros_like(&b->out[%d], b->grads[0], PX_DTYPE_NONE, PX_DEVICE_NONE,\n"
+          "                         false, false, NULL));\n",
+          1u << i, i);
+}
+
+// The condition on which gradient i is computed: those it reads are defined. Of those it tests for
+// None one is enough.
+static const char *wanted(const og_op *op, int i) {
+  const char *c = og_format("(b->needs & %uu)", 1u << i), *any = "";
+  unsigned named = grads_named(op, op->grad_nodes[i], false);
+  unsigned tested = grads_named(op, op->grad_nodes[i], true);
+  for (int r = 0; r < op->result_count && op->result_count > 1; r++) {
+    if (tested >> r & 1u)
+      any = og_format("%s%sb->grads[%d]", any, *any ? " || " : "", r);
+    else if (named >> r & 1u)
+      c = og_format("%s && b->grads[%d]", c, r);
+  }
+  return *any ? og_format("%s && (%s)", c, any) : c;
+}
+
+static void write_gradient(context *x, int i) {
+  const og_op *op = x->op;
+  const og_node *n = op->grad_nodes[i];
+  if (is_zero(n)) {
+    write_zeros(x->to, n, i);
+    return;
+  }
+  fprintf(x->to, "  if (%s) {  // %s = %s\n", wanted(op, i), op->params[i].name, op->grads[i].text);
+  x->indent = "    ";
+  const char *tensor = owned(x, n);
+  fprintf(x->to, "    b->out[%d] = %s;\n  }\n", i, tensor);
+  x->indent = "  ", x->temporary_count = 0;
+}
+
+bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.text; }
+
+void og_write_backward(FILE *to, const og_op *op) {
+  if (!og_has_backward(op)) return;
+  context x = {.to = to, .op = op, .indent = "  "};
+  // Compiled for size: the time is spent in the called ops.
+  fprintf(to,
+          "__attribute__((cold)) static px_status backward_%s(px_op_gradient *b) {\n"
+          "  const px_value *a = b->args;\n  (void)a;\n",
+          op->name);
+  for (int k = 0; k < op->let_count; k++) {
+    const char *guard = NULL;
+    for (int i = 0; i < op->param_count; i++)
+      if (op->grad_nodes[i])
+        guard = either(guard, both(wanted(op, i), guard_of(&x, op->grad_nodes[i], &op->lets[k])));
+    if (guard) write_let(&x, &op->lets[k], guard);
+  }
+  for (int i = 0; i < op->param_count; i++)
+    if (op->grad_nodes[i]) write_gradient(&x, i);
+  fprintf(to, "  return PX_OK;\n}\n\n");
+}
+
+// Writes the statements of a body: lets, then the results.
+static void write_results(context *x, const og_op *op, const og_node *node) {
+  int out[OG_OP_RESULTS];
+  for (int k = 0; k < op->let_count; k++) {
+    const char *guard = guard_of(x, node, &op->lets[k]);
+    if (guard) write_let(x, &op->lets[k], guard);
+  }
+  if (op->result_count == 1) {
+    const char *tensor = owned(x, node);
+    fprintf(x->to, "  results[0] = %s;\n", tensor);
+    return;
+  }
+  if (node->kind == OG_LIST && node->count != op->result_count)
+    og_die(node->location, "the body of %s has %d results", op->name, node->count);
+  for (int r = 0; r < op->result_count; r++) out[r] = new_temporary(x);
+  if (node->kind == OG_LIST)
+    for (int r = 0; r < op->result_count; r++) write_many(x, node->items[r], &out[r], 1);
+  else
+    write_many(x, node, out, op->result_count);
+  for (int r = 0; r < op->result_count; r++)
+    fprintf(x->to, "  results[%d] = PX_MOVE(t%d);\n", r, out[r]);
+}
+
+// Writes the run function of a composite op given as a formula.
+static void write_composed(FILE *to, const og_op *op, const char *role, const og_field *field,
+                           const og_node *node) {
+  if (!node) return;
+  context x = {.to = to, .op = op, .indent = "  ", .body = true};
+  fprintf(to,
+          "// %s\nstatic px_status %s_%s(px_call *call) {\n  const px_value *a = call->args;\n"
+          "  px_tensor **results = call->results;\n  (void)a;\n",
+          field->text, role, op->name);
+  if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
+  write_results(&x, op, node);
+  fprintf(to, "  return PX_OK;\n}\n\n");
+}
+
+void og_write_body(FILE *to, const og_op *op) {
+  write_composed(to, op, "body", &op->body, op->body_node);
+  write_composed(to, op, "complex", &op->complex, op->complex_node);
+  write_composed(to, op, "unsigned", &op->of_unsigned, op->unsigned_node);
+}
+
+void og_write_formula(FILE *to, const og_op *formula) {
+  context x = {.to = to, .op = formula, .indent = "  ", .body = true};
+  if (!formula->body_node) og_die(formula->location, "formula %s has no body", formula->name);
+  (void)formula_function(formula->name);
+  fprintf(to, "%s {\n  (void)a;\n", og_formula_prototype(formula->name));
+  og_write_formula_checks(to, formula);
+  write_results(&x, formula, formula->body_node);
+  fprintf(to, "  return PX_OK;\n}\n\n");
+}
