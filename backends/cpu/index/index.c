@@ -434,6 +434,8 @@ PX_KERNEL(index_get) {
 
 static moves moves_for(int dtype, px_put_mode how) {
   if (how == PX_PUT_ADD && dtype == PX_FLOAT16) return add_f16;
+  if (how != PX_PUT_STORE && dtype == PX_COMPLEX64) return multiply_complex64;
+  if (how != PX_PUT_STORE && dtype == PX_COMPLEX128) return multiply_complex128;
   return how == PX_PUT_STORE ? store_moves[px__cpu_item[dtype]] : combine_moves[how][dtype];
 }
 PX_KERNEL(index_put) {

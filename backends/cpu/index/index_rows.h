@@ -151,6 +151,14 @@ static void add_halves_line(char *to, int64_t ts, const char *from, int64_t fs, 
 }
 PUT(add_bool, uint8_t, a | b)
 PUT(multiply_bool, uint8_t, a &b)
+// Products of complex numbers. Adding works on their parts.
+#define COMPLEX(name, T) \
+  typedef struct name { \
+    T re, im; \
+  } name; \
+  PUT(multiply_##name, name, ((name){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}))
+COMPLEX(complex64, float)
+COMPLEX(complex128, double)
 
 #define MOVES(name) \
   { name##_line, name##_scatter }
@@ -167,6 +175,8 @@ static const moves store_moves[17] = {[1] = MOVES(put1),
     [PX_BFLOAT16] = MOVES(name##_bf16), [PX_FLOAT32] = MOVES(name##_f32), \
     [PX_FLOAT64] = MOVES(name##_f64) \
   }
+static const moves multiply_complex64 = MOVES(multiply_complex64),
+                   multiply_complex128 = MOVES(multiply_complex128);
 static const moves add_f16 = {add_halves_line, add_f16_scatter};
 static const moves combine_moves[][PX_DTYPE_COMPUTED] = {
     [PX_PUT_ADD] = JOINS(add, add_bool),

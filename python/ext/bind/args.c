@@ -82,6 +82,16 @@ bool ext_is_complex(PyObject *object) {
   return PyComplex_Check(object) || !strcmp(Py_TYPE(object)->tp_name, "numpy.complex64");
 }
 
+PyObject *ext_real_number(PyObject *number, px_dtype dtype) {
+  Py_complex value = PyComplex_AsCComplex(number);
+  if (value.real == -1.0 && PyErr_Occurred()) return NULL;
+  if (dtype == PX_BOOL) return PyBool_FromLong(value.real != 0 || value.imag != 0);
+  if (value.imag != 0)
+    EXT_FAIL(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+             px_dtype_about(dtype)->c_name);
+  return PyFloat_FromDouble(value.real);
+}
+
 int ext_to_int(PyObject *object, int64_t *out) {
   if (PyLong_CheckExact(object)) {
     int over;

@@ -44,12 +44,28 @@ DRAW(uniform, px_init_uniform, a, b, "a: float = 0.0, b: float = 1.0",
 DRAW(normal, px_init_normal, mean, std, "mean: float = 0.0, std: float = 1.0",
      "Fills the input tensor with values drawn from the normal distribution N(mean, std^2).")
 
-EXT_FUNCTION(init, constant_, "(tensor: Tensor, val: float) -> Tensor",
+// Fills a complex tensor with a complex number.
+static PyObject *fill_complex(PyObject *tensor, PyObject *number) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  EXT_OWNED *value = ext_complex(number);
+  if (!value) return NULL;
+  EXT_TRY(px_tensor_detach(&plain, ext_tensor(tensor)));
+  PX_SCOPED(px_tensor)
+  done = ext_op_tensor(EXT_OP("copy"), PX_CALL_INPLACE, 2,
+                       (ext_named[]){{"self", PX_T(plain)}, {"src", PX_T(ext_tensor(value))}});
+  return done ? Py_NewRef(tensor) : NULL;
+}
+EXT_FUNCTION(init, constant_, "(tensor: Tensor, val: Number) -> Tensor",
              "Fills the input tensor with the value val.") {
-  PyObject *tensor;
-  double val;
-  EXT_BIND(tensor, val);
-  FILL(px_init_constant, val);
+  EXT_ARGS(PyObject *, tensor, val);
+  double number;
+  px_tensor *given = tensor_of(tensor);
+  if (!given) return NULL;
+  bool complex = ext_is_complex(val);
+  if (complex && px_dtype_is_complex(px_tensor_dtype(given))) return fill_complex(tensor, val);
+  EXT_OWNED *real = complex ? ext_real_number(val, px_tensor_dtype(given)) : Py_NewRef(val);
+  if (!real || ext_to_double(real, &number) < 0) return NULL;
+  FILL(px_init_constant, number);
 }
 EXT_FUNCTION(init, ones_, "(tensor: Tensor) -> Tensor", "Fills the input tensor with ones.") {
   EXT_ARGS(PyObject *, tensor);

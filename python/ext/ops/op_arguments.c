@@ -41,8 +41,8 @@ static bool is_integer(PyObject *object) {
 }
 
 bool ext_accepts_number(const px_op *op, int param) {
-  if (op->params[param].optional && op->flags & PX_OP_OF_COMPLEX)
-    return op->params[param].kind == PX_ARG_TENSOR;
+  if (op->flags & PX_OP_OF_COMPLEX && (op->params[param].optional || !param))
+    return op->params[param].kind == PX_ARG_TENSOR && (param || op->flags & PX_OP_ONE_NUMBER);
   bool pointwise = op->kind == PX_OP_POINTWISE,
        marked = op->flags & (PX_OP_TAKES_NUMBERS | PX_OP_ONE_NUMBER);
   return op->params[param].kind == PX_ARG_TENSOR && !(op->flags & PX_OP_TENSORS_ONLY) &&
@@ -79,6 +79,53 @@ static bool is_range_end(const char *name) {
   return !strcmp(name, "start") || !strcmp(name, "end");
 }
 
+// ---- complex numbers for real parameters
+static const px_tensor *first_tensor(const ext_frame *frame, int i) {
+  for (int k = 0; k < i; k++)
+    if (frame->args[k].kind == PX_ARG_TENSOR) return frame->args[k].v.tensor;
+  return NULL;
+}
+// Fails for the parameters which refuse complex numbers by name, as PyTorch does.
+static int check_named(const px_op *op, const char *name) {
+  if (!strcmp(op->name, "renorm") && !strcmp(name, "p"))
+    EXT_FAIL_INT(PyExc_RuntimeError, "renorm: p must be real-valued");
+  if (!strcmp(name, "ord") || !strcmp(name, "p"))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "linalg.%s_norm: Expected a non-complex scalar as the order of norm.",
+                 strstr(op->name, "matrix") ? "matrix" : "vector");
+  if (!strcmp(name, "dx"))
+    EXT_FAIL_INT(PyExc_RuntimeError, "%s: Currently, we only support dx as a real number.",
+                 op->python_name);
+  return 0;
+}
+static bool is_refused(const char *function) {
+  static const char *const names[] = {"pad", "isin", "searchsorted", "bucketize"};
+  for (int i = 0; i < EXT_LENGTH(names); i++)
+    if (!strcmp(function, names[i])) return true;
+  return false;
+}
+// The real part, if it is the whole number: 1, 0 (no match) or -1.
+static int to_real(const ext_signature *s, int i, const ext_frame *frame, PyObject *object,
+                   px_value *out) {
+  const px_tensor *t = first_tensor(frame, i);
+  px_dtype dtype = t ? px_tensor_dtype(t) : PX_FLOAT64;
+  if (check_named(s->op, s->op->params[i].name) < 0) return -1;
+  if (px_dtype_is_complex(dtype) || is_refused(s->op->python_name)) return 0;
+  if (px_dtype_is_float(dtype) && px_dtype_size(dtype) <= 2) dtype = PX_FLOAT32;
+  EXT_OWNED *real = ext_real_number(object, dtype);
+  px_scalar scalar;
+  if (!real || ext_to_scalar(real, &scalar) < 0) return -1;
+  *out = PX_S(scalar);
+  return 1;
+}
+// A bound of clamp or a weight of lerp does not promote the tensors.
+static bool is_bounded(const px_op *op, int i, const ext_frame *frame) {
+  const px_tensor *t = first_tensor(frame, i);
+  px_dtype dtype = t ? px_tensor_dtype(t) : PX_FLOAT64;
+  if (!strcmp(op->name, "clamp")) return px_dtype_is_float(dtype);
+  return !strcmp(op->name, "lerp") && !px_dtype_is_complex(dtype);
+}
+
 static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                      px_value *out) {
   if (ext_is_tensor(object)) {
@@ -87,12 +134,16 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
   }
   px_scalar scalar;
   const char *name = s->op->params[i].name;
+  if (ext_is_complex(object) && is_bounded(s->op, i, frame))
+    return to_real(s, i, frame, object, out);
   if (ext_is_complex(object) &&
       (is_value(name) || is_range_end(name) || ext_accepts_number(s->op, i)))
     return to_complex(frame, object, out);
   if (!ext_accepts_number(s->op, i) || !ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
-  *out = PX_S(scalar);
+  bool above = scalar.kind == 'u' && !strcmp(name, "max") && !strncmp(s->op->name, "clamp", 5);
+  const px_tensor *t = above ? first_tensor(frame, i) : NULL;
+  *out = PX_S(t && px_tensor_dtype(t) == PX_INT64 ? px_int(INT64_MAX) : scalar);
   return 1;
 }
 
@@ -107,10 +158,18 @@ static bool is_tensor_range_end(const ext_signature *s, int i, const px_tensor *
 static int to_scalar(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                      px_value *out) {
   px_scalar scalar;
+  if (frame->last && ext_is_complex(object)) return to_real(s, i, frame, object, out);
   if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
     return 0;
   if (ext_is_tensor(object) && is_tensor_range_end(s, i, ext_tensor(object))) return 0;
-  if (ext_to_scalar(object, &scalar) < 0) return -1;
+  if (PyLong_Check(object) && !strcmp(s->op->name, "pad")) {  // PyTorch's value is a float
+    double value;
+    if (ext_to_double(object, &value) < 0) return -1;
+    scalar = ext_to_scalar(object, &scalar) == 0 ? scalar : px_float(value);
+    PyErr_Clear();
+  } else if (ext_to_scalar(object, &scalar) < 0) {
+    return -1;
+  }
   if (ext_is_tensor(object) && is_value(s->op->params[i].name)) {
     frame->read_at = px_tensor_device(ext_tensor(object));
     frame->reads = frame->read_at.type == PX_CUDA;

@@ -55,6 +55,7 @@ typedef struct ext_frame {
   bool inplace;
   bool indexed;     // return_indices=True
   bool overridden;  // the class of a tensor overrides the call
+  bool last;        // no overload for complex numbers matches: real parameters accept real ones
   bool reads;       // a number was read from a device tensor, on `read_at`
   px_device read_at;
   // Reason of a failed match.

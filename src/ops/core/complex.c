@@ -6,6 +6,7 @@
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/norm.h"
@@ -15,6 +16,7 @@
 #include "run_functions/linalg.h"
 #include "run_functions/norm.h"
 #include "run_functions/arithmetic.h"
+#include "run_functions/index.h"
 
 // ---- products
 
@@ -137,31 +139,47 @@ PX_RUN(_linear) {
 
 // ---- complex scalar factors: multiplied into the operands they scale
 
-px_status px__check_complex_scalar(const px_tensor *self) {
-  PX_CHECK(px_dtype_is_complex((px_dtype)self->dtype), PX_RUNTIME,
-           "value cannot be converted to type %s without overflow",
-           px_dtype_about((px_dtype)self->dtype)->c_name);
-  return PX_OK;
+px_status px__complex_number(px_tensor **out, const px_tensor *number, px_dtype dtype) {
+  px_complex value;
+  bool complex = px_dtype_is_complex(dtype);
+  PX_TRY(px_tensor_item_complex(&value, number));
+  px_scalar real =
+      dtype == PX_BOOL ? px_bool(value.real != 0 || value.imag != 0) : px_float(value.real);
+  PX_CHECK(complex || dtype == PX_BOOL || (value.imag == 0 && px_scalar_fits(real, dtype)),
+           PX_RUNTIME, "value cannot be converted to type %s without overflow",
+           px_dtype_about(dtype)->c_name);
+  if (!complex) return px_full(out, NULL, 0, real, dtype, px_cpu(), false, false);
+  return *out = px_retain((px_tensor *)number), PX_OK;
+}
+// The same as a factor, which fp16 and bf16 tensors multiply as float32.
+static px_status factor_of(px_tensor **out, const px_tensor *number, px_dtype dtype) {
+  bool narrow = px_dtype_is_float(dtype) && px_dtype_size(dtype) <= 2;
+  return px__complex_number(out, number, narrow ? PX_FLOAT32 : dtype);
+}
+// Multiplies t by a number, if any, in the dtype of the op.
+static px_status scale(px_tensor **out, px_tensor *t, const px_tensor *number, px_dtype dtype) {
+  PX_SCOPED(px_tensor) factor = NULL;
+  if (!number) return *out = px_retain(t), PX_OK;
+  PX_TRY(factor_of(&factor, number, dtype));
+  return px_mul(out, t, factor);
 }
 // t multiplied by a number. A factor of 0 stays apart in `left`, so that t is not read.
 static px_status times_number(px_tensor **out, px_scalar *left, px_tensor *t,
-                              const px_tensor *number) {
+                              const px_tensor *number, px_dtype dtype) {
   px_complex value = {1, 0};
   *left = px_int(1);
   if (number && px__tensor_device(number).type == PX_CPU)
     PX_TRY(px_tensor_item_complex(&value, number));
   if (value.real == 0 && value.imag == 0) *left = px_int(0);
-  if (number && px_scalar_int(*left)) return px_mul(out, t, number);
-  return *out = px_retain(t), PX_OK;
+  return scale(out, t, px_scalar_int(*left) ? number : NULL, dtype);
 }
 #define OF_COMPLEX(name, first, second) \
   PX_RUN(name##_of_complex) { \
     PX_SCOPED(px_tensor) self = NULL; \
     PX_SCOPED(px_tensor) factor = NULL; \
     px_scalar beta, alpha; \
-    PX_TRY(px__check_complex_scalar(args->self)); \
-    PX_TRY(times_number(&self, &beta, args->self, args->beta)); \
-    PX_TRY(times_number(&factor, &alpha, args->first, args->alpha)); \
+    PX_TRY(times_number(&self, &beta, args->self, args->beta, (px_dtype)args->self->dtype)); \
+    PX_TRY(times_number(&factor, &alpha, args->first, args->alpha, (px_dtype)args->self->dtype)); \
     return px_##name(&call->results[0], self, factor, args->second, beta, alpha); \
   }
 OF_COMPLEX(addmm, mat1, mat2)
@@ -169,6 +187,72 @@ OF_COMPLEX(baddbmm, batch1, batch2)
 OF_COMPLEX(addmv, mat, vec)
 OF_COMPLEX(addr, vec1, vec2)
 OF_COMPLEX(addbmm, batch1, batch2)
+
+// other may be a number, and so may self of rsub.
+static px_status add_multiple(px_tensor **out, px_tensor *self, px_tensor *other,
+                              const px_tensor *alpha, bool subtract) {
+  PX_SCOPED(px_tensor) multiple = NULL;
+  PX_TRY(scale(&multiple, other, alpha, PX_COMPLEX128));
+  return subtract ? px_sub(out, self, multiple, px_int(1)) : px_add(out, self, multiple, px_int(1));
+}
+PX_RUN(add_of_complex) {
+  return add_multiple(&call->results[0], args->self, args->other, args->alpha, false);
+}
+PX_RUN(sub_of_complex) {
+  return add_multiple(&call->results[0], args->self, args->other, args->alpha, true);
+}
+PX_RUN(rsub_of_complex) {
+  bool complex = px_dtype_is_complex((px_dtype)args->self->dtype) ||
+                 px_dtype_is_complex((px_dtype)args->other->dtype);
+  bool real = px_dtype_is_float((px_dtype)args->self->dtype) ||
+              px_dtype_is_float((px_dtype)args->other->dtype);
+  PX_CHECK(!args->alpha || complex || real, PX_RUNTIME,
+           "For integral input tensors, argument alpha must not be a floating point number.");
+  PX_CHECK(!args->alpha || complex, PX_RUNTIME,
+           "For non-complex input tensors, argument alpha must not be a complex number.");
+  return add_multiple(&call->results[0], args->other, args->self, args->alpha, true);
+}
+static px_dtype common_dtype(const px_tensor *a, const px_tensor *b, const px_tensor *c) {
+  px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
+  return px_dtype_promote(dtype, (px_dtype)c->dtype);
+}
+#define ADD_TERM(name) \
+  PX_RUN(name##_of_complex) { \
+    PX_SCOPED(px_tensor) multiple = NULL; \
+    px_dtype dtype = common_dtype(args->self, args->tensor1, args->tensor2); \
+    PX_TRY(scale(&multiple, args->tensor1, args->value, dtype)); \
+    return px_##name(&call->results[0], args->self, multiple, args->tensor2, px_int(1)); \
+  }
+ADD_TERM(addcmul)
+ADD_TERM(addcdiv)
+PX_RUN(index_add_of_complex) {
+  PX_SCOPED(px_tensor) factor = NULL;
+  PX_SCOPED(px_tensor) multiple = NULL;
+  PX_TRY(px__complex_number(&factor, args->alpha, (px_dtype)args->self->dtype));
+  PX_TRY(px_mul(&multiple, args->source, factor));
+  return px_index_add(&call->results[0], args->self, args->dim, args->index, multiple, px_int(1));
+}
+
+// A number as the src of a scatter, of the shape of its index.
+static px_status scattered(px_tensor **out, const px_tensor *number, const px_tensor *self,
+                           const px_tensor *index) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_TRY(px__complex_number(&value, number, (px_dtype)self->dtype));
+  PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
+  return px_expand(out, here, index->sizes, index->ndim);
+}
+PX_RUN(scatter_value_of_complex) {
+  PX_SCOPED(px_tensor) src = NULL;
+  PX_TRY(scattered(&src, args->value, args->self, args->index));
+  return px_scatter(&call->results[0], args->self, args->dim, args->index, src);
+}
+PX_RUN(scatter_value_add_or_multiply_of_complex) {
+  PX_SCOPED(px_tensor) src = NULL;
+  PX_TRY(scattered(&src, args->value, args->self, args->index));
+  return px_scatter_add_or_multiply(&call->results[0], args->self, args->dim, args->index, src,
+                                    args->reduce);
+}
 
 // ---- softmax
 

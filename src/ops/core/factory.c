@@ -75,7 +75,8 @@ static px_status fill_from_tensor(px_tensor *to, const px_tensor *value) {
   if (px_dtype_is_complex((px_dtype)value->dtype) && !px_dtype_is_complex(dtype)) {
     px_complex parts;
     PX_TRY(px_tensor_item_complex(&parts, value));
-    PX_CHECK(parts.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",
+    PX_CHECK(parts.imag == 0 || dtype == PX_BOOL, PX_RUNTIME,
+             "value cannot be converted to type %s without overflow",
              px_dtype_about(dtype)->c_name);
   }
   PX_TRY(unexpanded(&each, to));
@@ -537,6 +538,11 @@ PX_RUN(new_ones) {
 PX_RUN(new_full) {
   PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));
   return fill(call->results[0], args->fill_value);
+}
+
+PX_RUN(new_full_of_complex) {
+  PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));
+  return fill_from_tensor(call->results[0], args->fill_value);
 }
 
 // ---- filled with one value

@@ -122,10 +122,11 @@ px_status px__index_loop_get(const px__index_loop *p, px_tensor *out, const px_t
   return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE, -1);
 }
 
-// Complex numbers support ADD, by their parts. Unsigned integers support ADD and MULTIPLY, as
-// signed ones.
+// Complex numbers support ADD, by their parts, and on the CPU MULTIPLY. Unsigned integers support
+// ADD and MULTIPLY, as signed ones.
 px_status px__index_loop_check_dtype(px_dtype dtype, px_put_mode how) {
-  bool parts = how == PX_PUT_ADD && px_dtype_is_complex(dtype);
+  bool product = how == PX_PUT_MULTIPLY && (dtype == PX_COMPLEX64 || dtype == PX_COMPLEX128);
+  bool parts = product || (how == PX_PUT_ADD && px_dtype_is_complex(dtype));
   bool bits = (how == PX_PUT_ADD || how == PX_PUT_MULTIPLY) && px__is_unsigned(dtype);
   PX_CHECK(how == PX_PUT_STORE || dtype < PX_DTYPE_COMPUTED || parts || bits, PX_UNIMPLEMENTED,
            "\"index_put\" not implemented for '%s'", px_dtype_class(dtype));
@@ -142,6 +143,10 @@ px_status px__index_loop_combine(const px__index_loop *p, px_tensor *self, const
   PX_TRY(broadcast_strides(strides, p, values));
   if (is_empty(p)) return PX_OK;
   PX_TRY(px__index_loop_check_dtype((px_dtype)self->dtype, how));
+  PX_CHECK(how != PX_PUT_MULTIPLY || !px_dtype_is_complex((px_dtype)self->dtype) ||
+               px__tensor_device(self).type == PX_CPU,
+           PX_UNIMPLEMENTED, "\"scatter_gather_base_kernel_func\" not implemented for '%s'",
+           px_dtype_class((px_dtype)self->dtype));
   if (how != PX_PUT_ADD || !px_dtype_is_complex((px_dtype)self->dtype))
     return launch(p, self, values, strides, true, how, -1);
   PX_TRY(launch(p, self, values, strides, true, how, 0));

@@ -76,7 +76,7 @@ PX_RUN(scatter_reduce) {
   px_dtype dtype = (px_dtype)self->dtype;
   const reduction *w = reduction_named(args->reduce);
   bool mean = !strcmp(args->reduce, "mean");
-  bool divides = dtype != PX_BOOL && !px_dtype_is_complex(dtype) && !px__is_unsigned(dtype);
+  bool divides = dtype != PX_BOOL && !px__is_unsigned(dtype);
   PX_CHECK(!mean || divides, PX_UNIMPLEMENTED,
            "\"scatter_gather_tensor_cpu_reduce_mean\" not implemented for '%s'",
            px_dtype_class(dtype));
@@ -88,7 +88,8 @@ PX_RUN(scatter_reduce) {
   if (!mean) return PX_OK;
   PX_TRY(counts(&count, self, args->dim, args->index, args->include_self));
   px_tensor *result = call->results[0];
-  return px_dtype_is_float(dtype) ? px_div_(result, count) : px_floor_divide_(result, count);
+  bool exact = px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
+  return exact ? px_div_(result, count) : px_floor_divide_(result, count);
 }
 
 // ---- index_reduce

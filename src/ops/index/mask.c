@@ -202,7 +202,8 @@ static px_status check_real(const px_tensor *self, const px_tensor *value) {
       px__is_meta(value))
     return PX_OK;
   PX_TRY(px_tensor_item_complex(&number, value));
-  PX_CHECK(number.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",
+  PX_CHECK(number.imag == 0 || self->dtype == PX_BOOL, PX_RUNTIME,
+           "value cannot be converted to type %s without overflow",
            px__ctype_of(PX_T((px_tensor *)self)));
   return PX_OK;
 }

@@ -216,20 +216,32 @@ static px_status full_diagonal(px_tensor **out, const px_tensor *self, bool seco
   }
   return px_as_strided(out, self, &smallest, 1, &stride, 1, &offset);
 }
-PX_RUN(fill_diagonal) {
-  px_tensor *self = args->self;
+// Fills with a tensor or, without one, a number.
+static px_status fill_with(px_tensor *t, const px_tensor *value, px_scalar number) {
+  return value ? px__tensor_copy(t, value, false) : px_fill_(t, number);
+}
+static px_status fill_diagonal(px_call *call, px_tensor *self, const px_tensor *value,
+                               px_scalar number, bool wrap) {
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   for (int d = 1; d < self->ndim && self->ndim > 2; d++)
     PX_CHECK(self->sizes[d] == self->sizes[0], PX_RUNTIME,
              "all dimensions of input must be of equal length");
   PX_TRY(full_diagonal(&line, self, false));
-  bool wraps = args->wrap && self->ndim == 2 && self->sizes[0] > self->sizes[1] + 1;
+  bool wraps = wrap && self->ndim == 2 && self->sizes[0] > self->sizes[1] + 1;
   if (wraps) PX_TRY(full_diagonal(&below, self, true));
-  PX_TRY(px_fill_(line, args->fill_value));
-  if (wraps) PX_TRY(px_fill_(below, args->fill_value));
+  PX_TRY(fill_with(line, value, number));
+  if (wraps) PX_TRY(fill_with(below, value, number));
   call->results[0] = px_retain(self);
   return PX_OK;
+}
+PX_RUN(fill_diagonal) {
+  return fill_diagonal(call, args->self, NULL, args->fill_value, args->wrap);
+}
+PX_RUN(fill_diagonal_of_complex) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px__complex_number(&value, args->fill_value, (px_dtype)args->self->dtype));
+  return fill_diagonal(call, args->self, value, px_no_scalar(), args->wrap);
 }
 
 // ---- blocks and set products

@@ -19,11 +19,12 @@ PX_RUN(constant_pad_nd_of_complex) {
   PX_SCOPED(px_tensor) border = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
   px_value pad = args->pad;
-  PX_TRY(px__check_complex_scalar(self));
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px__complex_number(&value, args->value, (px_dtype)self->dtype));
   PX_TRY(px_zeros_like(&zeros, self, PX_BOOL, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_constant_pad_nd(&border, zeros, pad.v.ints, pad.n, px_int(1)));
   PX_TRY(px_constant_pad_nd(&padded, self, pad.v.ints, pad.n, px_int(0)));
-  return px_masked_fill_tensor(&call->results[0], padded, border, args->value);
+  return px_masked_fill_tensor(&call->results[0], padded, border, value);
 }
 
 typedef struct layout {

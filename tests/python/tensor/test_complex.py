@@ -500,5 +500,108 @@ class Dropout(Case):
             self.assertEqual(z.grad.tolist(), [2 * (v != 0) for v in y.tolist()])
 
 
+Z = 1 + 2j
+C, R, I = [1 + 1j, 2 - 1j], [1.0, 2.0], [1, 2]
+FIRST = torch.tensor([0])
+
+
+def square(values):
+    return torch.stack([values, values + 1])
+
+
+class NumberArguments(Case):
+    """Complex Python numbers as scalar arguments."""
+
+    def test_values_of_complex_tensors(self):
+        c, m = tensor(C), square(tensor(C))
+        cases = {  # as PyTorch 2.15
+            "new_full": (c.new_full((2,), Z), [Z, Z]), "new_full dtype": (torch.tensor(R).new_full((1,), Z, dtype=torch.complex64), [Z]),
+            "scatter": (c.scatter(0, FIRST, Z), [Z, 2 - 1j]), "scatter_ add": (c.clone().scatter_(0, FIRST, Z, reduce="add"), [2 + 3j, 2 - 1j]),
+            "scatter_ multiply": (c.clone().scatter_(0, FIRST, Z, reduce="multiply"), [-1 + 3j, 2 - 1j]),
+            "fill_diagonal_": (m.clone().fill_diagonal_(Z), [Z, 2 - 1j, 2 + 1j, Z]),
+            "fill_diagonal_ wrap": (torch.ones(5, 2, dtype=torch.complex64).fill_diagonal_(Z, wrap=True), [Z, 1, 1, Z, 1, 1, Z, 1, 1, Z]),
+            "index_fill": (c.index_fill(0, FIRST, Z), [Z, 2 - 1j]), "masked_fill": (c.masked_fill(torch.tensor([True, False]), Z), [Z, 2 - 1j]),
+            "rsub": (torch.rsub(c, Z), [1j, -1 + 3j]), "rsub alpha": (torch.rsub(c, Z, alpha=Z), [2 - 1j, -3 - 1j]),
+            "rsub real": (torch.rsub(torch.tensor(R), Z), [2j, -1 + 2j]), "rsub integer": (torch.rsub(torch.tensor(I), Z), [2j, -1 + 2j]),
+            "add": (torch.add(c, c, alpha=Z), [4j, 6 + 2j]), "add number": (torch.add(c, Z, alpha=Z), [-2 + 5j, -1 + 3j]),
+            "add real": (torch.add(torch.tensor(R), c, alpha=Z), [3j, 6 + 3j]), "add_": (c.clone().add_(1, alpha=Z), [2 + 2j + 1j, 3 + 1j]),
+            "sub": (torch.sub(c, c, alpha=Z), [2 - 2j, -2 - 4j]), "subtract": (torch.subtract(c, 1, alpha=Z), [-1j, 1 - 3j]),
+            "addcmul": (torch.addcmul(c, c, c, value=Z), [-3 + 3j, 13 + 1j]), "addcdiv": (torch.addcdiv(c, c, c, value=Z), [2 + 3j, 3 + 1j]),
+            "lerp": (torch.lerp(c, c + 1, Z), [2 + 3j, 3 + 1j]),
+            "index_add": (torch.index_add(c, 0, FIRST, tensor([1j]), alpha=Z), [-1 + 2j, 2 - 1j]),
+            "pow": (torch.pow(Z, torch.tensor(R, dtype=torch.float64)), [Z, -3 + 4j]), "float_power": (torch.float_power(Z, torch.tensor(I)), [Z, -3 + 4j]),
+            "addmm": (torch.addmm(m, m, m, alpha=Z, beta=Z), (Z * (m + m @ m)).flatten().tolist()),
+            "baddbmm": (torch.baddbmm(m[None], m[None], m[None], alpha=Z), (m + Z * (m @ m)).flatten().tolist()),
+            "where": (torch.where(torch.tensor([True, False]), Z, c), [Z, 2 - 1j]), "foreach": (torch._foreach_addcmul([c], [c], [c], value=Z)[0], [-3 + 3j, 13 + 1j]),
+            "constant_": (torch.nn.init.constant_(c.clone(), Z), [Z, Z]), "full bool": (torch.full((1,), Z, dtype=torch.bool), [True])}
+        for name, (made, wanted) in cases.items():
+            with self.subTest(name):
+                self.assertNear(made, wanted)
+
+    def test_real_numbers_in_complex_form(self):
+        r, m, one = torch.tensor(R), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 1 + 0j
+        for name, made, wanted in (
+                ("new_full", r.new_full((1,), one), [1]), ("scatter", r.scatter(0, FIRST, one), [1, 2]), ("scatter_", r.clone().scatter_(0, FIRST, one, reduce="add"), [2, 2]),
+                ("fill_diagonal_", m.clone().fill_diagonal_(one), [1, 2, 3, 1]), ("addcmul", torch.addcmul(r, r, r, value=one), [2, 6]),
+                ("addcdiv", torch.addcdiv(r, r, r, value=one), [2, 3]), ("half", torch.addcmul(r.half(), r.half(), r.half(), value=2 + 0j), [3, 10]),
+                ("lerp", torch.lerp(r, r + 1, one), [2, 3]), ("index_add", torch.index_add(r, 0, FIRST, torch.ones(1), alpha=one), [2, 2]),
+                ("addmm", torch.addmm(m, m, m, beta=one), [8, 12, 18, 26]), ("baddbmm", torch.baddbmm(m[None], m[None], m[None], alpha=one), [8, 12, 18, 26]),
+                ("addr", torch.addr(m, r, r, alpha=one), [2, 4, 5, 8]), ("clamp", torch.clamp(r, min=2 + 0j), [2, 2]), ("threshold", torch.threshold(r, 1, 5 + 0j), [5, 2]),
+                ("leaky_relu", torch.nn.functional.leaky_relu(-r, 2 + 0j), [-2, -4]), ("arange", torch.arange(0, 3 + 0j, 1), [0, 1, 2]),
+                ("scalar_tensor", torch.scalar_tensor(one), [1])):
+            with self.subTest(name):
+                self.assertEqual((made.flatten().tolist(), made.is_complex()), (wanted, False))
+
+    def test_imaginary_parts_of_real_tensors_are_refused(self):
+        r, i, m = torch.tensor(R), torch.tensor(I), torch.ones(2, 2)
+        text = "value cannot be converted to type {} without overflow"
+        calls = (lambda x: x.new_full((2,), Z), lambda x: x.scatter(0, FIRST, Z), lambda x: x.clone().scatter_(0, FIRST, Z, reduce="multiply"),
+                 lambda x: torch.addcmul(x, x, x, value=Z), lambda x: torch.index_add(x, 0, FIRST, x[:1], alpha=Z), lambda x: torch.stack([x, x]).fill_diagonal_(Z),
+                 lambda x: x.clone().__setitem__(0, Z), lambda x: x.clone().__setitem__(x > 1, Z), lambda x: torch.threshold(x, 1, Z), lambda x: torch.nn.init.constant_(x, Z))
+        for x, kind in (r, "float"), (i, "int64_t"):
+            for k, call in enumerate(calls):
+                with self.subTest(kind, k=k), self.assertRaisesRegex(RuntimeError, text.format(kind)):
+                    call(x)
+        for call in (lambda: torch.addmm(m, m, m, alpha=Z), lambda: torch.lerp(r, r, Z), lambda: torch.nn.functional.elu(r, Z)):
+            self.assertRaisesRegex(RuntimeError, text.format("float"), call)
+        for x, what in (r, "non-complex input tensors, argument alpha must not be a complex"), (i, "integral input tensors, argument alpha must not be a floating"):
+            for call in torch.add, torch.sub, torch.rsub, torch.Tensor.add_:
+                self.assertRaisesRegex(RuntimeError, what, call, x, x, alpha=1 + 0j)
+        self.assertRaisesRegex(RuntimeError, "Converting complex Scalar to non-complex type", r.__setitem__, FIRST, 1 + 0j)
+        for call in torch.norm, torch.linalg.vector_norm, lambda x, p: torch.dist(x, x, p):
+            self.assertRaisesRegex(RuntimeError, "Expected a non-complex scalar as the order of norm", call, r, Z)
+        self.assertRaisesRegex(RuntimeError, "only support dx as a real number", lambda: torch.trapezoid(r, dx=Z))
+
+    def test_assignment(self):
+        r, i, b = torch.tensor(R), torch.tensor(I), torch.tensor([False, False])
+        r[0], i[0], b[0] = 5 + 0j, 5 + 0j, Z
+        r[r < 3], i[:1] = 7 + 0j, 6 + 0j
+        self.assertEqual((r.tolist(), i.tolist(), b.tolist()), ([5, 7], [6, 2], [True, False]))
+
+    def test_gradients(self):
+        c = tensor(C, grad=True)
+        for call in (lambda c: torch.add(c, c, alpha=Z), lambda c: torch.rsub(c, Z, alpha=Z), lambda c: torch.addcmul(c, c, c, value=Z), lambda c: torch.addcdiv(c, c, c, value=Z),
+                     lambda c: torch.index_add(c, 0, FIRST, c[1:], alpha=Z), lambda c: torch.scatter(c, 0, FIRST, Z), lambda c: torch.pow(Z, c)):
+            self.assertTrue(torch.autograd.gradcheck(call, (c,)))
+
+
+class Reductions(Case):
+    def test_scattered_products_and_means(self):  # as PyTorch 2.15
+        for dtype in torch.complex64, torch.complex128:
+            c, at = tensor(C, dtype), torch.tensor([0, 0])
+            for reduce, own, wanted in (("prod", True, 2 + 4j), ("prod", False, 3 + 1j), ("mean", True, (4 + 1j) / 3), ("mean", False, 1.5)):
+                self.assertNear(c.scatter_reduce(0, at, c, reduce, include_self=own), [wanted, 2 - 1j], 1e-6)
+            self.assertNear(c.scatter(0, at, c, reduce="multiply"), [2 + 4j, 2 - 1j], 1e-6)
+            for reduce in "prod", "mean", "amax":
+                self.assertRaisesRegex(NotImplementedError, "not implemented for 'Complex", c.index_reduce, 0, at, c, reduce)
+        self.assertRaisesRegex(NotImplementedError, "not implemented for 'ComplexFloat'", c.to(torch.complex64).scatter_reduce, 0, at, c.to(torch.complex64), "amax")
+        c = tensor(C, grad=True)  # PyTorch has no gradients here
+        for reduce in "prod", "mean":
+            self.assertTrue(torch.autograd.gradcheck(lambda c: c.scatter_reduce(0, at, c, reduce), (c,)))
+        if "cuda" in DEVICES:
+            c = c.detach().cuda()
+            self.assertRaises(NotImplementedError, c.scatter_reduce, 0, at.cuda(), c, "prod")
+            self.assertNear(c.scatter_reduce(0, at.cuda(), c, "mean"), [(4 + 1j) / 3, 2 - 1j])
+
 if __name__ == "__main__":
     unittest.main()
