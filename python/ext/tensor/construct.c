@@ -143,6 +143,29 @@ static int read_unsigned(PyObject *leaf, px_scalar *out) {
   return 0;
 }
 
+// An integer beyond 64 bits is a float for floating-point and complex dtypes.
+static int read_integer(PyObject *leaf, px_dtype dtype, px_scalar *out) {
+  double value;
+  if (ext_to_scalar(leaf, out) == 0) return 0;
+  if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return -1;
+  PyErr_Clear();
+  if (dtype == PX_BOOL) return *out = px_bool(true), 0;
+  if (!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype))
+    EXT_FAIL_INT(PyExc_ValueError, "Overflow when unpacking long long");
+  return ext_to_double(leaf, &value) < 0 ? -1 : (*out = px_float(value), 0);
+}
+
+// A complex number for a real dtype.
+static int read_complex(PyObject *leaf, px_dtype dtype, px_scalar *out) {
+  Py_complex value = PyComplex_AsCComplex(leaf);
+  if (value.real == -1.0 && PyErr_Occurred()) return -1;
+  if (dtype == PX_BOOL) return *out = px_bool(value.real != 0 || value.imag != 0), 0;
+  EXT_FAIL_INT(PyExc_TypeError,
+               px_dtype_is_integer(dtype) ? "'%s' object cannot be interpreted as an integer"
+                                          : "must be real number, not %s",
+               ext_type_name(leaf));
+}
+
 static int store_leaf(fill_state *f, PyObject *leaf) {
   px_scalar scalar;
   if (px_dtype_is_complex(f->dtype) &&
@@ -160,6 +183,10 @@ static int store_leaf(fill_state *f, PyObject *leaf) {
     if (item_of_array(leaf, &scalar) < 0) return -1;
   } else if (f->dtype == PX_UINT64 && PyLong_CheckExact(leaf)) {
     if (read_unsigned(leaf, &scalar) < 0) return -1;
+  } else if (ext_is_complex(leaf)) {
+    if (read_complex(leaf, f->dtype, &scalar) < 0) return -1;
+  } else if (PyLong_Check(leaf) && !PyBool_Check(leaf)) {
+    if (read_integer(leaf, f->dtype, &scalar) < 0) return -1;
   } else if (ext_to_scalar(leaf, &scalar) < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
     EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));
@@ -320,5 +347,12 @@ EXT_FUNCTION(torch, scalar_tensor,
   ext_layout layout;
   EXT_BIND(s, dtype, device, requires_grad, pin_memory, layout);
   if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
-  return finish(ext_tensor_from(s, dtype, device), requires_grad, pin_memory);
+  EXT_OWNED *real =
+      ext_is_complex(s) && !px_dtype_is_complex(dtype) ? ext_real_number(s, dtype) : Py_NewRef(s);
+  px_scalar scalar = px_int(0);
+  if (!real || (PyLong_Check(real) && ext_to_scalar(real, &scalar) < 0)) return NULL;
+  if (!px_dtype_is_float(dtype) && !px_scalar_fits(scalar, dtype))
+    EXT_FAIL(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+             px_dtype_about(dtype)->c_name);
+  return finish(ext_tensor_from(real, dtype, device), requires_grad, pin_memory);
 }

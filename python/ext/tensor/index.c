@@ -308,6 +308,24 @@ PyObject *ext_getitem(PyObject *self, PyObject *index) {
 }
 
 // ---- writing
+// A number given for elements of self, as a new reference: complex numbers only if self is complex.
+static PyObject *number_for(const px_tensor *self, PyObject *value) {
+  px_dtype dtype = px_tensor_dtype(self);
+  if (ext_is_complex(value) && !px_dtype_is_complex(dtype)) return ext_real_number(value, dtype);
+  int overflow = 0;
+  if (PyLong_CheckExact(value)) PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow && dtype != PX_UINT64)
+    EXT_FAIL(PyExc_ValueError, "Overflow when unpacking long long");
+  px_scalar scalar;
+  bool exact = !px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype);
+  if (!exact || !ext_is_number(value)) return Py_NewRef(value);
+  if (ext_to_scalar(value, &scalar) < 0) return NULL;
+  if (!px_scalar_fits(scalar, dtype))
+    EXT_FAIL(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+             px_dtype_about(dtype)->c_name);
+  return Py_NewRef(value);
+}
+
 // The value as a new reference; a number becomes a 0-dim tensor of self's dtype.
 static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
   if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
@@ -317,7 +335,8 @@ static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
                  px_tensor_type_name(self, text));
     return NULL;
   }
-  return ext_tensor_from(value, px_tensor_dtype(self), px_tensor_device(self));
+  EXT_OWNED *number = number_for(self, value);
+  return number ? ext_tensor_from(number, px_tensor_dtype(self), px_tensor_device(self)) : NULL;
 }
 
 // Drops leading dimensions of size 1 missing in the destination.
@@ -343,8 +362,10 @@ static px_tensor *expand_to(px_tensor *value, const px_tensor *view) {
 
 static int write_view(px_tensor *view, PyObject *value) {
   px_scalar scalar;
-  if (!ext_is_tensor(value) && ext_is_number(value)) {
-    if (ext_to_scalar(value, &scalar) < 0) return -1;
+  bool complex = px_dtype_is_complex(px_tensor_dtype(view));
+  if (!ext_is_tensor(value) && (ext_is_number(value) || (ext_is_complex(value) && !complex))) {
+    EXT_OWNED *number = number_for(view, value);
+    if (!number || ext_to_scalar(number, &scalar) < 0) return -1;
     PX_SCOPED(px_tensor)
     done = ext_op_tensor(EXT_OP("fill"), PX_CALL_INPLACE, 2,
                          (ext_named[]){{"self", PX_T(view)}, {"value", PX_S(scalar)}});
@@ -360,7 +381,37 @@ static int write_view(px_tensor *view, PyObject *value) {
   return done ? 0 : -1;
 }
 
+static const px_tensor *only_index(const parsed_index *r) {
+  const px_tensor *found = NULL;
+  for (int i = 0; i < r->index_count; i++) {
+    if (!r->indices[i]) continue;
+    if (found) return NULL;
+    found = r->indices[i];
+  }
+  return found;
+}
+// PyTorch fills the elements of a single index tensor, and the value must fit: unlike one that is
+// stored in a 0-dim tensor.
+static int check_fill(const parsed_index *r, PyObject *value) {
+  px_dtype dtype = px_tensor_dtype(r->view);
+  bool real = !px_dtype_is_complex(dtype);
+  px_scalar scalar;
+  const px_tensor *index = only_index(r);
+  if (!index || ext_is_tensor(value)) return 0;
+  if (ext_is_complex(value) && real && !is_mask(index) && px_tensor_ndim(index))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  if (!ext_is_number(value) || !px_dtype_is_float(dtype)) return 0;
+  EXT_OWNED *number = number_for(r->view, value);
+  if (!number || ext_to_scalar(number, &scalar) < 0) return -1;
+  if (!px_scalar_fits(scalar, dtype))
+    EXT_FAIL_INT(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+                 px_dtype_about(dtype)->c_name);
+  return 0;
+}
+
 static int write_index(parsed_index *r, PyObject *value) {
+  if (check_fill(r, value) < 0) return -1;
   PX_SCOPED(px_tensor) given = value_tensor(r->view, value);
   PX_SCOPED(px_tensor) source = given ? without_leading_ones(given, 0) : NULL;
   PX_SCOPED(px_tensor)

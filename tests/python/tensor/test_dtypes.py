@@ -337,5 +337,54 @@ class HalfPrecisionSigns(unittest.TestCase):
             self.assertTrue(((x.clone().neg_().float() == -x.float()) | x.isnan()).all())
 
 
+class LargeNumbers(unittest.TestCase):
+    """Python numbers beyond a dtype, as in PyTorch 2.15."""
+
+    def test_integers_beyond_64_bits_become_floats(self):
+        big = float(2**64)
+        for data in (2**64, [2**64], [2**64, 1.5], -2**64):
+            for dtype in (torch.float64, torch.float32, torch.complex128):
+                found = torch.tensor(data, dtype=dtype).flatten()[0].item()
+                self.assertEqual(abs(found), big)
+        self.assertEqual(torch.tensor([1.5, 2**64]).tolist(), [1.5, big])
+        self.assertEqual((torch.tensor(2**64, dtype=torch.bool).item(), torch.tensor(2**200, dtype=torch.float32).item()), (True, float("inf")))
+        self.assertEqual([f(2**64, dtype=torch.float64).item() for f in (torch.as_tensor, torch.asarray)], [big] * 2)
+        self.assertEqual(torch.ones(1).new_tensor(2**64).item(), big)
+        self.assertEqual(torch.nn.functional.pad(torch.ones(1), (1, 0), value=2**64).tolist(), [big, 1])
+        for call in (lambda: torch.tensor(2**64), lambda: torch.tensor([-2**64]), lambda: torch.tensor(2**64, dtype=torch.int64)):
+            self.assertRaisesRegex(ValueError, "Overflow when unpacking long long", call)
+        self.assertRaisesRegex(OverflowError, "int too large to convert to float", torch.tensor, 10**400, dtype=torch.float64)
+
+    def test_assigned_integers_have_64_bits(self):
+        for x in torch.zeros(2), torch.zeros(2, dtype=torch.int64):
+            for index in 0, slice(None), x == 0, torch.tensor([0]):
+                for value in 2**63, 2**64:
+                    self.assertRaisesRegex(ValueError, "Overflow when unpacking long long", x.__setitem__, index, value)
+        u = torch.zeros(2, dtype=torch.uint64)
+        u[0] = 2**63
+        self.assertEqual(u.tolist(), [2**63, 0])
+
+    def test_filled_values_fit(self):
+        text = "value cannot be converted to type {} without overflow"
+        for dtype, name, value in ((torch.float16, "c10::Half", 1e5), (torch.float16, "c10::Half", 100000), (torch.bfloat16, "c10::BFloat16", 1e39),
+                                   (torch.float32, "float", 1e40), (torch.int8, "int8_t", 300), (torch.uint8, "uint8_t", 256), (torch.int64, "int64_t", 1e20)):
+            x = torch.ones(2, dtype=dtype)
+            for call in (lambda: x.masked_fill(x > 0, value), lambda: x.__setitem__(x > 0, value), lambda: x.__setitem__(torch.tensor([0]), value),
+                         lambda: x.__setitem__(slice(None), value), lambda: x.fill_(value), lambda: x.scatter(0, torch.tensor([0]), value)):
+                self.assertRaisesRegex(RuntimeError, text.format(name), call)
+        h = torch.ones(2, 2, dtype=torch.float16)
+        h[0, 0], h[torch.tensor([1]), torch.tensor([1])] = 1e5, 1e5  # single elements
+        h[h == 1] = float("-inf")
+        self.assertEqual(h.tolist(), [[float("inf"), float("-inf")], [float("-inf"), float("inf")]])
+        u = torch.ones(3, dtype=torch.uint8)
+        self.assertEqual((u.fill_(-1).tolist(), u.fill_(-255).tolist()), ([255] * 3, [1] * 3))
+
+    def test_bounds_and_comparisons(self):
+        x, i = torch.tensor([1.0, 2.0]), torch.tensor([1, 2])
+        self.assertEqual([torch.clamp(x, max=2**63).tolist(), torch.clamp(i, max=2**63).tolist(), torch.clamp_max(i, 2**63).tolist()], [[1, 2]] * 3)
+        self.assertEqual([(x < 2**63).tolist(), (x.half() < 100000).tolist(), (x == 2**63).tolist(), (i == 2**63).tolist()], [[True] * 2] * 2 + [[False] * 2] * 2)
+        for call in (lambda: x < 2**64, lambda: i == 2**64, lambda: x + 2**64, lambda: torch.clamp(x, max=2**64)):
+            self.assertRaisesRegex(OverflowError, "int too big to convert", call)
+
 if __name__ == "__main__":
     unittest.main()
