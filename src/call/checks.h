@@ -28,6 +28,12 @@ static inline bool px__is_float(px_value a) {
   return a.kind != PX_ARG_NONE && px_dtype_is_float(px__dtype_of(a));
 }
 static inline bool px__is_complex(px_value a) { return px_dtype_is_complex(px__dtype_of(a)); }
+static inline bool px__is_dtype(px_value a) { return px__dtype_of(a) != PX_DTYPE_NONE; }
+// True if b, if given, holds all numbers of dtype a.
+static inline bool px__widens(px_value a, px_value b) {
+  px_dtype from = px__dtype_of(a), to = px__dtype_of(b);
+  return to == PX_DTYPE_NONE || px_dtype_promote(from, to) == to;
+}
 static inline bool px__is_bool(px_value a) { return px__dtype_of(a) == PX_BOOL; }
 // True if the call is recorded for a gradient of the tensor, also at outer vmap levels.
 static inline bool px__is_differentiated(px_value a) {

@@ -10,6 +10,8 @@ static const og_function functions[] = {
     {"len", "px__length_of", 1, OG_INT, "entry", "len(%s)"},
     {"isfloat", "px__is_float", 1, OG_BOOL, "is floating point", NULL},
     {"iscomplex", "px__is_complex", 1, OG_BOOL, "is complex", NULL},
+    {"isdtype", "px__is_dtype", 1, OG_BOOL, "is given", NULL},
+    {"widens", "px__widens", 2, OG_BOOL, "is no wider than %s", NULL},
     {"isbool", "px__is_bool", 1, OG_BOOL, "is bool", NULL},
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},

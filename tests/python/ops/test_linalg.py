@@ -426,5 +426,23 @@ class Gradients(Base):
         self.assertTrue(torch.autograd.gradgradcheck(lambda x, b: L.lstsq(x, b).solution, (tall, sides)))
 
 
+class NormDtypes(unittest.TestCase):
+    def test_dtype_is_of_the_same_kind_and_as_wide(self):  # the texts of PyTorch 2.15
+        x, m = torch.ones(2), torch.ones(2, 2)
+        vectors = (torch.norm, L.vector_norm, L.norm, torch.Tensor.norm)
+        matrices = (L.matrix_norm, lambda m, **k: L.matrix_norm(m, 1, **k), lambda m, **k: L.matrix_norm(m, "nuc", **k), lambda m, **k: L.norm(m, 2, **k))
+        for calls, given, name in (vectors, x, "vector"), (matrices, m, "matrix"):
+            for call in calls:
+                for own, dtype, kind, text in (
+                        (torch.float32, torch.complex64, RuntimeError, "dtype should be real for real inputs, but got ComplexFloat"),
+                        (torch.complex64, torch.float32, RuntimeError, "dtype should be complex for complex inputs, but got Float"),
+                        (torch.float32, torch.int64, RuntimeError, "dtype should be floating point or complex, but got Long"),
+                        (torch.float64, torch.float32, RuntimeError, r"the dtype of the input \(Double\) should be convertible without narrowing to the specified dtype \(Float\)"),
+                        (torch.float16, torch.bfloat16, RuntimeError, "without narrowing"), (torch.complex128, torch.complex64, RuntimeError, "without narrowing"),
+                        (torch.int64, torch.float32, NotImplementedError, "Expected a floating point or complex tensor as input. Got Long")):
+                    with self.assertRaisesRegex(kind, f"linalg.{name}_norm: {text}" if "without" not in text or "the" in text else text):
+                        call(given.to(own), dtype=dtype)
+                self.assertEqual(call(given, dtype=torch.float64).dtype, torch.float64)
+
 if __name__ == "__main__":
     unittest.main()
