@@ -582,6 +582,7 @@ EXT_FUNCTION(
   PyObject *outputs, *inputs, *grad_outputs;
   ext_optional_bool retain_graph, allow_unused;
   bool create_graph, only_inputs, is_grads_batched, materialize_grads;
+  EXT_DISPATCH_TO_CLASSES();
   EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
            is_grads_batched, materialize_grads);
   EXT_TENSORS outs = {0}, grads = {0}, ins = {0}, results = {0}, samples = {0};

@@ -186,7 +186,10 @@ bool ext_dispatch_to_modes(PyObject *self, const ext_call *call, PyObject **resu
 bool ext_dispatch_to_classes(const ext_call *call, PyObject **result) {
   Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
   if (call->first || !ext_any_overrides(call->args, call->nargs + named)) return false;
-  EXT_OWNED *known = ext_extension_attr(call->row->name);
+  const ext_row *row = call->row;
+  EXT_OWNED *module = strcmp(row->owner, "torch") != 0 ? ext_extension_attr(row->owner) : NULL;
+  EXT_OWNED *known =
+      module ? PyObject_GetAttrString(module, row->name) : ext_extension_attr(row->name);
   *result = known ? ext_call_override(known, call->args, call->nargs, call->kwnames) : NULL;
   return true;
 }

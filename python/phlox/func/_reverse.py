@@ -59,6 +59,8 @@ def _run(caller, func, args, argnums, has_aux, kwargs={}, own=_input):
     """Runs func with the selected arguments replaced by own(x). Returns (inputs, their spec, the result, aux)."""
     selected, numbers = _select(args, argnums)
     given, (leaves, spec) = list(args), pytree.tree_flatten(selected)
+    if any(hasattr(x, "_masked_mask") for x in leaves):
+        raise NotImplementedError(f"{caller}: gradients with respect to a MaskedTensor are not supported; use torch.autograd.grad")
     inputs = [own(x) for x in leaves]
     for n, part in zip(numbers, spec.unflatten(inputs)):
         given[n] = part

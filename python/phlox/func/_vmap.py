@@ -112,6 +112,11 @@ def _out_dims(func, out_dims, outputs):
     return leaves, dims, spec
 
 
+def _each(function, leaf, dim):
+    """Applies _vmap_add or _vmap_remove, to both tensors of a masked one."""
+    return leaf._map_both(function, dim) if hasattr(leaf, "_map_both") else function(leaf, dim)
+
+
 def _unmapped(func, out_dims, outputs, level):
     leaves, dims, spec = _out_dims(func, out_dims, outputs)
     unwrapped = []
@@ -119,15 +124,14 @@ def _unmapped(func, out_dims, outputs, level):
         if dim is None and isinstance(leaf, _C.Tensor) and _C._vmap_level(leaf) == level:
             raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a "
                              "BatchedTensor when out_dim is None")
-        unwrapped.append(leaf if dim is None else _C._vmap_remove(leaf, dim))
+        unwrapped.append(leaf if dim is None else _each(_C._vmap_remove, leaf, dim))
     return spec.unflatten(unwrapped)
 
 
 def _mapped(func, out_dims, randomness, leaves, dims, spec, kwargs):
     level = _C._vmap_begin(_size(leaves, dims), randomness)
     try:
-        batched = [leaf if dim is None else _C._vmap_add(leaf, dim)
-                  for leaf, dim in zip(leaves, dims)]
+        batched = [leaf if dim is None else _each(_C._vmap_add, leaf, dim) for leaf, dim in zip(leaves, dims)]
         outputs = func(*spec.unflatten(batched), **kwargs)
         return _unmapped(func, out_dims, outputs, level)
     finally:
@@ -142,13 +146,11 @@ def _in_chunks(run, func, out_dims, chunk, same, leaves, dims, spec):
         if same:
             states.restore()
         count = min(chunk, size - start)
-        part = [leaf if dim is None else leaf.narrow(dim, start, count)
-                for leaf, dim in zip(leaves, dims)]
+        part = [leaf if dim is None else leaf.narrow(dim, start, count) for leaf, dim in zip(leaves, dims)]
         outputs = run(part, dims, spec)
         outs, batch_dims, out_spec = _out_dims(func, out_dims, outputs)
         parts.append(outs)
-    joined = [items[0] if dim is None else _C.cat(list(items), dim)
-              for items, dim in zip(zip(*parts), batch_dims)]
+    joined = [items[0] if dim is None else _C.cat(list(items), dim) for items, dim in zip(zip(*parts), batch_dims)]
     return out_spec.unflatten(joined)
 
 

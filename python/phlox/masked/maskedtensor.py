@@ -26,6 +26,7 @@ logaddexp2 logical_and logical_not logical_or logical_xor logit lt maximum minim
 polygamma positive pow rad2deg real reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc sinh softplus sqrt square
 sub subtract tan tanh true_divide trunc xlogy empty_like full_like ones_like rand_like randn_like zeros_like
 """.split())
+_REFLECTED = frozenset(f"__r{name}__" for name in "add sub mul truediv div floordiv mod pow and or xor lshift rshift".split())
 _CONVERSIONS = frozenset("bfloat16 bool byte char clone contiguous cpu cuda detach double float half int long short to to_dense type".split())
 _MOVES = frozenset("""
 __getitem__ __get__T __get__mT broadcast_to cat chunk column_stack concat concatenate diagonal dstack expand expand_as flatten flip fliplr flipud gather
@@ -107,7 +108,7 @@ def _pointwise(func, name, args, kwargs):
         return arg
 
     result = func(*map(operand, args), **{key: operand(value) for key, value in kwargs.items()})
-    return args[0] if name.endswith("_") else _masked(result, mask.expand(result.shape))
+    return args[0] if name.endswith("_") and name not in _REFLECTED else _masked(result, mask.expand(result.shape))
 
 
 def _where(condition, input, other):
@@ -164,6 +165,13 @@ def _convert_to(func, input, *args, **kwargs):
     return _masked(data, input._masked_mask.to(data.device))
 
 
+def _gradients(outputs, inputs, *args, **kwargs):
+    found = torch.autograd.grad(outputs, inputs, *args, **kwargs)
+    wrap = lambda grad, of: _masked(grad, of._masked_mask) if isinstance(of, MaskedTensor) and grad is not None else grad
+    return ({key: wrap(found[key], of) for key, of in inputs.items()} if isinstance(inputs, dict) else
+            tuple(map(wrap, found, [inputs] if isinstance(inputs, torch.Tensor) else inputs)))
+
+
 def _item(input):
     if not input._masked_mask.item():
         raise ValueError("a masked element has no value")
@@ -213,10 +221,12 @@ class MaskedTensor(torch.Tensor):
     @classmethod
     def _call(cls, func, name, args, kwargs):
         first = args[0] if args else None
-        if name.removesuffix("_") in _POINTWISE:
+        if name.removesuffix("_") in _POINTWISE or name in _REFLECTED:
             return _pointwise(func, name, args, kwargs)
         if name in _MOVES:
             return _move(func, name, args, kwargs)
+        if func is torch.autograd.grad:
+            return _gradients(*args, **kwargs)
         if name == "where":
             return _where(*args, **kwargs)
         if not isinstance(first, MaskedTensor):
@@ -237,6 +247,9 @@ class MaskedTensor(torch.Tensor):
         if name in _PLAIN or name.startswith(("__get__", "__set__")):
             return func(*args, **kwargs)
         raise TypeError(f"MaskedTensor does not support {name}; to_tensor(value) returns a plain tensor")
+
+    def _map_both(self, function, *args):
+        return _masked(function(_plain(self), *args), function(self._masked_mask, *args))
 
     def get_data(self) -> torch.Tensor:
         """Returns the elements as a plain tensor. Masked ones are arbitrary."""

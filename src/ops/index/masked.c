@@ -235,10 +235,12 @@ PX_RUN(masked_mean) {
   return mean_of(&call->results[0], args->self, &d, args->keepdim, args->dtype, args->mask);
 }
 
-// Sum of squared deviations divided by (count - correction).
+// Sum of squared deviations divided by (count - correction). Masked elements are replaced first:
+// their gradients are 0, whatever their values.
 static px_status variance(px_tensor **out, const px_tensor *given, const px__dims *d,
                           px_scalar correction, bool keepdim, px_dtype dtype,
                           const px_tensor *mask) {
+  PX_SCOPED(px_tensor) cast = NULL;
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) deviation = NULL;
@@ -249,7 +251,8 @@ static px_status variance(px_tensor **out, const px_tensor *given, const px__dim
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) divisor = NULL;
   PX_SCOPED(px_tensor) minimum = NULL;
-  PX_TRY(in_dtype(&self, given, dtype));
+  PX_TRY(in_dtype(&cast, given, dtype));
+  PX_TRY(fill(&self, cast, mask, px_int(0)));
   PX_TRY(mean_of(&mean, self, d, true, PX_DTYPE_NONE, mask));
   PX_TRY(px_sub(&deviation, self, mean, px_int(1)));
   PX_TRY(px_conj(&conjugate, deviation));

@@ -2,6 +2,7 @@
 """torch.masked.MaskedTensor."""
 import copy
 import io
+import operator
 import unittest
 
 import phlox as torch
@@ -129,6 +130,50 @@ class Masked(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "all tensors must be masked tensors"):
             torch.cat([a, DATA])
 
+    def test_reflected_operators(self):
+        a, i = masked_tensor(DATA, MASK), masked_tensor(DATA.long(), MASK)
+        for name, x in (*((name, a) for name in "add sub mul truediv floordiv mod pow".split()), *((name, i) for name in "and or xor lshift rshift".split())):
+            call = getattr(operator, name + "_" * (name in ("and", "or")))
+            got, wanted = call(6, x), call(6, x.get_data())
+            self.assertEqual((type(got), both(got)), (MaskedTensor, both(masked_tensor(wanted, MASK))), name)
+            self.assertEqual(both(getattr(x, f"__r{name}__")(6)), both(got), name)
+        self.assertEqual(both(a.__rdiv__(6))[0], [6, 2, 1])
+
+    def test_gradients_of_masked_leaves(self):
+        a, b = masked_tensor(DATA, MASK, requires_grad=True), torch.ones(2, 3, requires_grad=True)
+        for inputs in a, [a], {"a": a}:
+            found = torch.autograd.grad((a * a).sum(), inputs, create_graph=True)
+            grad = found["a"] if isinstance(inputs, dict) else found[0]
+            self.assertEqual((type(grad), both(grad)), (MaskedTensor, ([2, 6, 12], MASK.tolist())))
+        self.assertEqual(both(torch.autograd.grad(grad.sum(), a)[0])[0], [2, 2, 2])
+        mixed = torch.autograd.grad((a * b).sum(), (a, b))
+        self.assertEqual([type(grad) for grad in mixed], [MaskedTensor, torch.Tensor])
+        self.assertEqual(both(torch.autograd.grad(a.exp(), a, masked_tensor(DATA * 0, MASK))[0])[0], [0, 0, 0])
+
+    def test_vmap_keeps_the_mask(self):
+        a = masked_tensor(DATA, MASK)
+        for call, wanted in ((torch.sum, torch.sum(a, 1)), (lambda x: x * 2, a * 2), (lambda x: x, a), (lambda x: x.var(unbiased=False), a.var(1, unbiased=False))):
+            got = torch.vmap(call)(a)
+            self.assertEqual((type(got), both(got)), (MaskedTensor, both(wanted)))
+        self.assertEqual(both(torch.vmap(torch.sum, in_dims=1)(a)), both(a.sum(0)))
+        self.assertEqual(both(torch.vmap(lambda x: x * 2, in_dims=1, out_dims=1, chunk_size=2)(a)), both(a * 2))
+        self.assertEqual(both(torch.vmap(lambda x, m: masked_tensor(x, m).sum())(DATA, MASK)), both(a.sum(1)))
+        self.assertEqual(both(torch.vmap(lambda x: a[0] * x)(torch.tensor([1.0, 2.0]))), ([1, 3, 2, 6], [MASK[0].tolist()] * 2))
+        self.assertEqual(both(torch.vmap(lambda tree: tree["a"].sum())({"a": a})), both(a.sum(1)))
+        for call in (torch.func.grad(torch.sum), lambda a: torch.func.jvp(torch.sum, (a,), (a,)), torch.func.jacrev(torch.sum)):
+            with self.assertRaisesRegex(NotImplementedError, "gradients with respect to a MaskedTensor are not supported"):
+                call(a)
+
+    def test_gradients_are_zero_at_masked_elements_of_any_value(self):
+        nan, inf = float("nan"), float("inf")
+        mask = torch.tensor([[True, False, True], [False] * 3])
+        for name, args in (*((name, (1,)) for name in "var std mean prod logsumexp softmax log_softmax softmin cumsum cumprod".split()), ("norm", (2.0, 1)), ("normalize", (2.0, 1))):
+            for value in nan, inf, -inf, 5.0:
+                x = torch.tensor([[1.0, value, 3.0], [value] * 3], requires_grad=True)
+                made = getattr(torch.masked, name)(x, *args, mask=mask)
+                made.backward(torch.ones_like(made))
+                self.assertEqual(x.grad[~mask].abs().tolist(), [0] * 4, (name, value))
+                self.assertTrue(x.grad[mask].isfinite().all(), (name, value))
 
 if __name__ == "__main__":
     unittest.main()
