@@ -3,6 +3,7 @@
 // object is created on access and owns a reference to the node; objects of the same node compare
 // equal. Hooks run with the GIL, on the thread on which the engine runs the node.
 #include "bind/ext.h"
+#include "ops/ops.h"
 
 #include <string.h>
 
@@ -294,6 +295,50 @@ EXT_FUNCTION(
   EXT_TRY(px_saved_hooks_disable(text));
   return ext_moved(&was);
 }
+
+// ---- reports of checkpoints
+static const char debug_tip[] =
+    "\nTip: To see a more detailed error message, either pass `debug=True` to\n"
+    "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block\n"
+    "with `with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to\n"
+    "enable checkpoint-debug mode globally.";
+EXT_FUNCTION0(torch, _checkpoint_tip, "str", "Returns the advice of a CheckpointError.") {
+  return ext_str(debug_tip);
+}
+
+// Appends the ops of a log, pairs of an op and its stack: with the stacks, or one op a line.
+static int append_ops(PyObject **text, PyObject *log, const char *label) {
+  Py_ssize_t count = PyList_GET_SIZE(log);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *op, *stack;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(log, i), "UU", &op, &stack)) return -1;
+    if (label)
+      ext_append(text, "%U   (%zd of %zd in %s)\n\n%U\n", op, i + 1, count, label, stack);
+    else
+      ext_append(text, "%U\n", op);
+  }
+  return *text ? 0 : -1;
+}
+EXT_FUNCTION(torch, _checkpoint_report, "(forward: list, recomputation: list) -> str",
+             "Returns the text of a CheckpointError with debug=True.") {
+  EXT_ARGS(PyObject *, forward, recomputation);
+  EXT_OWNED *text = ext_str(
+      "An error happened while unpacking tensors; dumping logs of latest computation\n"
+      "because you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.\n\n"
+      "1. Stack traces of the operators that ran in the original forward\n\n");
+  if (append_ops(&text, forward, "original") < 0) return NULL;
+  ext_append(&text, "2. Stack traces of the operators that ran during recomputation\n\n");
+  if (append_ops(&text, recomputation, "recompute") < 0) return NULL;
+  ext_append(&text,
+             "3. Log of operators in the original forward and recomputation\n\n"
+             "Operations executed during the original forward:\n\n");
+  if (append_ops(&text, forward, NULL) < 0) return NULL;
+  ext_append(&text, "\nOperations executed during recomputation:\n\n");
+  if (append_ops(&text, recomputation, NULL) < 0) return NULL;
+  ext_append(&text, "\n ERROR: Detected non-determinism while running activation checkpointing");
+  return ext_moved(&text);
+}
+
 EXT_FUNCTION(torch, _mutable_saved, "(on: bool) -> None",
              "Enters or exits allow_mutation_on_saved_tensors.") {
   EXT_ARGS(PyObject *, on);

@@ -3,6 +3,7 @@
 and recomputed in backward."""
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections import Counter
 from contextlib import contextmanager, nullcontext
@@ -81,6 +82,24 @@ class CheckpointFunction(torch.autograd.Function):
         return (None, None, *(x.grad if torch.is_tensor(x) else None for x in inputs))
 
 
+class _SavedInputs(torch.autograd.Function):
+    """Saves the arguments of a non-reentrant checkpoint, through the hooks around it."""
+
+    @staticmethod
+    def forward(ctx, anchor, *tensors):
+        ctx.save_for_backward(*tensors)
+        return anchor.new_empty(0)
+
+
+def _inputs_of(args):
+    """Returns a function that returns args, with the tensors among them saved for backward."""
+    at = [i for i, x in enumerate(args) if torch.is_tensor(x)]
+    if not at or not torch.is_grad_enabled():
+        return lambda: list(args)
+    node = _SavedInputs.apply(torch.empty(0, requires_grad=True), *(args[i] for i in at)).grad_fn
+    return lambda: list((dict(enumerate(args)) | dict(zip(at, node.saved_tensors))).values())
+
+
 class _StopRecomputation(Exception):
     """Raised to stop a recomputation after the last saved tensor."""
 
@@ -92,8 +111,8 @@ def _metadata(tensor):
 class _Frame:
     """One checkpointed call: metadata of its saved tensors, by index, and the function to recompute them."""
 
-    def __init__(self, run, check, early_stop):
-        self.run, self.check, self.early_stop = run, check, early_stop
+    def __init__(self, run, check, early_stop, logs):
+        self.run, self.check, self.early_stop, self.logs = run, check, early_stop, logs
         self.metadata, self.values = [], {}
         self.lock = RLock()  # backward passes of several devices run on several threads
 
@@ -104,7 +123,12 @@ class _Frame:
     def unpack(self, number):
         with self.lock:
             if number not in self.values:
-                self.recompute()
+                try:
+                    self.recompute()
+                except CheckpointError as error:
+                    if not self.logs:
+                        raise
+                    raise CheckpointError(_C._checkpoint_report(*(log.saved_results for log in self.logs))) from error
             return self.values.pop(number)
 
     def keep(self, tensor):
@@ -126,7 +150,7 @@ class _Frame:
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 "original forward and recomputation.\nNumber of tensors saved during forward: "
-                f"{len(self.metadata)}\nNumber of tensors saved during recomputation: {self.count}")
+                f"{len(self.metadata)}\nNumber of tensors saved during recomputation: {self.count}.\n{_C._checkpoint_tip()}")
         if self.check and [_metadata(self.values[i]) for i in range(self.count)] != self.metadata:
             raise CheckpointError(
                 "torch.utils.checkpoint: Recomputed values for the following tensors have "
@@ -137,17 +161,26 @@ class _Frame:
 
 
 _early_stop = None  # overrides the calls' early_stop, set by set_checkpoint_early_stop
+_debug = None  # the same for debug
 
 
 @contextmanager
-def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """A context manager that overrides early_stop of non-reentrant checkpoints."""
-    global _early_stop
-    before, _early_stop = _early_stop, enable
+def _overriding(name, value):
+    before, globals()[name] = globals()[name], value
     try:
         yield
     finally:
-        _early_stop = before
+        globals()[name] = before
+
+
+def set_checkpoint_early_stop(enable: bool) -> Any:
+    """A context manager that overrides early_stop of non-reentrant checkpoints."""
+    return _overriding("_early_stop", enable)
+
+
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
+    """A context manager that overrides debug of non-reentrant checkpoints, unless `enabled` is None."""
+    return _overriding("_debug", enabled)
 
 
 # ---- selective checkpointing
@@ -184,6 +217,18 @@ class _OpCounter:
     def number(self, op):
         self.counts[op] += 1
         return op, self.counts[op] - 1
+
+
+def _short(value):
+    return f"{str(value.dtype)[6:]}{list(value.shape)}" if torch.is_tensor(value) else repr(value)
+
+
+class _OpLog(_OpCounter):
+    """Logs the ops and their Python stacks, for debug=True."""
+
+    def made(self, op, args, kwargs, result, whole):
+        given = ", ".join([*map(_short, args), *(f"{key}={_short(value)}" for key, value in kwargs.items())])
+        self.saved_results.append((f"{tree_map(_short, result)} = torch.ops.{op}({given})", "".join(traceback.format_stack()[:-1])))
 
 
 class _SaveHook(_OpCounter):
@@ -253,20 +298,23 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_ent
     return _SaveHook(saved_results, policy), _RecallHook(saved_results, allow_cache_entry_mutation)
 
 
-def _checkpoint_non_reentrant(function, args, kwargs, preserve, context_fn, check, early_stop):
+def _checkpoint_non_reentrant(function, args, kwargs, preserve, context_fn, check, early_stop, debug):
     """The non-reentrant variant, with hooks for saved tensors. Saved tensors are identified by index."""
     same = _captured(preserve, (args, kwargs))
-    versions = [(x, x._version) for x in tree_leaves((args, kwargs)) if torch.is_tensor(x)]
-    first, second = context_fn()
+    inputs = _inputs_of(args)
+    versions = [(x, x._version) for x in tree_leaves(([x for x in args if not torch.is_tensor(x)], kwargs)) if torch.is_tensor(x)]
+    first, second = logs = (_OpLog([]), _OpLog([])) if debug else context_fn()
 
     def recompute():
         if any(x._version != version for x, version in versions):
             raise RuntimeError("one of the variables needed for gradient computation has been "
                                "modified by an inplace operation: an argument of checkpoint")
+        if debug:
+            second.saved_results.clear()
         with same(), second:
-            function(*args, **kwargs)
+            function(*inputs(), **kwargs)
 
-    frame = _Frame(recompute, check, early_stop if _early_stop is None else _early_stop)
+    frame = _Frame(recompute, check, early_stop if _early_stop is None else _early_stop, logs if debug else None)
     with saved_tensors_hooks(frame.pack, frame.unpack), first:
         return function(*args, **kwargs)
 
@@ -287,6 +335,8 @@ def checkpoint(function: Callable[..., Any] | None = None, *args: Any,
             current device, and of the devices of tensors in the arguments, also in containers
         context_fn (Callable): returns two contexts, for forward and recomputation
         determinism_check (str): "default" compares the metadata of saved tensors; "none" does not
+        debug (bool): if True, an error of the determinism check lists the ops of forward and recomputation,
+            with their stacks
         early_stop (bool): if True, stops the recomputation after the last saved tensor
 
     >>> x = torch.ones(2, requires_grad=True)
@@ -304,15 +354,16 @@ def checkpoint(function: Callable[..., Any] | None = None, *args: Any,
         raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
     if reentrant and (context_fn is not noop_context_fn or debug):
         raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
-    if debug:
-        raise NotImplementedError("torch.utils.checkpoint: debug=True is not implemented in Phlox")
+    debug = debug if _debug is None else _debug
+    if debug and context_fn is not noop_context_fn:
+        raise ValueError("debug=True is incompatible with non-default context_fn")
     if determinism_check not in ("default", "none"):
         raise ValueError("determinism_check should be one of ['default', 'none'], but got "
                          f"{determinism_check}")
     if reentrant:
         return CheckpointFunction.apply(function, preserve_rng_state, *args)
     return _checkpoint_non_reentrant(function, args, kwargs, preserve_rng_state, context_fn,
-                  determinism_check == "default", early_stop)
+                  determinism_check == "default", early_stop, debug)
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any,

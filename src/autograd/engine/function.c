@@ -258,7 +258,12 @@ static px_status unpack_saved(px_tensor **out, px_saved *saved, px__edge history
   PX_TRY(px__unpack(&t, saved->packed));
   bool required = history.node && (!px__is_accumulator(history.node) || px_grad_enabled());
   if (required) return px__with_history(out, t, history);
-  *out = PX_MOVE(t);
+  if (!history.node) return *out = PX_MOVE(t), PX_OK;
+  // A leaf, without recording: one that requires grad, too.
+  PX_SCOPED(px_tensor) leaf = NULL;
+  PX_TRY(px_tensor_detach(&leaf, t));
+  PX_TRY(px_tensor_set_requires_grad(leaf, true));
+  *out = PX_MOVE(leaf);
   return PX_OK;
 }
 

@@ -5,7 +5,7 @@ import collections, functools, gc, unittest, warnings, weakref
 import phlox as torch
 from phlox import nn
 from phlox.autograd.graph import allow_mutation_on_saved_tensors, disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
-from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential, set_checkpoint_debug_enabled
 
 
 two_devices = unittest.skipUnless(torch.cuda.device_count() > 1, "requires two devices")
@@ -292,10 +292,47 @@ class Checkpoint(unittest.TestCase):
                                    ({"debug": True}, ValueError, "only supported when use_reentrant=False")):
             with self.assertRaisesRegex(kind, text):
                 checkpoint(torch.exp, x, use_reentrant=True, **kwargs)
-        with self.assertRaisesRegex(NotImplementedError, "debug=True is not implemented in Phlox"):
-            checkpoint(torch.exp, x, use_reentrant=False, debug=True)
+        with self.assertRaisesRegex(ValueError, "debug=True is incompatible with non-default context_fn"):
+            checkpoint(torch.exp, x, use_reentrant=False, debug=True, context_fn=lambda: (torch.no_grad(), torch.no_grad()))
         with self.assertRaisesRegex(ValueError, "determinism_check should be one of"):
             checkpoint(torch.exp, x, use_reentrant=False, determinism_check="some")
+
+    def test_hooks_around_save_the_arguments(self):
+        w, x = torch.tensor([3.0], requires_grad=True), torch.tensor([1.0], requires_grad=True)
+        run = lambda a, *more, b=0: (a.exp() * w).sin()
+        for call, wanted in ((lambda: checkpoint(run, x, use_reentrant=False), [[1]]), (lambda: checkpoint(run, x, 5, w, use_reentrant=False), [[1], [3]]),
+                             (lambda: checkpoint(run, x, b=w, use_reentrant=False), [[1]]), (lambda: checkpoint(run, x, use_reentrant=True), [[1]]),
+                             (lambda: checkpoint(lambda a: checkpoint(run, a * 1, use_reentrant=False), x, use_reentrant=False), [[1]])):  # as PyTorch 2.15
+            packed, unpacked = [], []
+            with saved_tensors_hooks(lambda t: packed.append(t.tolist()) or t.tolist(), lambda t: unpacked.append(t) or torch.tensor(t)):
+                y = call()
+            x.grad = None
+            y.sum().backward()
+            self.assertEqual((packed, unpacked), (wanted, wanted))
+            self.assertAlmostEqual(x.grad.item(), (3 * x.exp() * (3 * x.exp()).cos()).item(), 5)
+
+    def test_debug_reports_the_ops(self):
+        x, calls = torch.ones(2, requires_grad=True), []
+
+        def changing(a):
+            calls.append(1)
+            return a.exp().sin() if len(calls) % 2 else a.exp()
+
+        def backward(**options):
+            checkpoint(changing, x, use_reentrant=False, **options).sum().backward()
+
+        with self.assertRaisesRegex(CheckpointError, r"(?s)you passed `debug=True`.*exp.default.*\(1 of 2 in original\).*in changing.*\(1 of 1 in recompute\)"
+                                                     r".*original forward:.*aten.sin.default.*recomputation:\n\n[^\n]*aten.exp.default[^\n]*\n\n ERROR: ") as caught:
+            backward(debug=True)
+        self.assertIsInstance(caught.exception.__cause__, CheckpointError)
+        with self.assertRaisesRegex(CheckpointError, "different number of tensors.*(?s:.*)either pass `debug=True`"):
+            backward()
+        with set_checkpoint_debug_enabled(True), self.assertRaisesRegex(CheckpointError, "dumping logs"):
+            backward()
+        with set_checkpoint_debug_enabled(False), self.assertRaisesRegex(CheckpointError, "different number"):
+            backward(debug=True)
+        checkpoint(torch.exp, x, use_reentrant=False, debug=True).sum().backward()
+        self.assertEqual(x.grad.tolist(), x.exp().tolist())
 
     def test_decorator(self):
         @checkpoint(use_reentrant=False)
