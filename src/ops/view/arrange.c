@@ -218,7 +218,7 @@ static px_status full_diagonal(px_tensor **out, const px_tensor *self, bool seco
 }
 // Fills with a tensor or, without one, a number.
 static px_status fill_with(px_tensor *t, const px_tensor *value, px_scalar number) {
-  return value ? px__tensor_copy(t, value, false) : px_fill_(t, number);
+  return value ? px_copy_(t, value, false) : px_fill_(t, number);
 }
 static px_status fill_diagonal(px_call *call, px_tensor *self, const px_tensor *value,
                                px_scalar number, bool wrap) {

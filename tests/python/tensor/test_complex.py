@@ -583,6 +583,18 @@ class NumberArguments(Case):
         for call in (lambda c: torch.add(c, c, alpha=Z), lambda c: torch.rsub(c, Z, alpha=Z), lambda c: torch.addcmul(c, c, c, value=Z), lambda c: torch.addcdiv(c, c, c, value=Z),
                      lambda c: torch.index_add(c, 0, FIRST, c[1:], alpha=Z), lambda c: torch.scatter(c, 0, FIRST, Z), lambda c: torch.pow(Z, c)):
             self.assertTrue(torch.autograd.gradcheck(call, (c,)))
+        self.assertTrue(torch.autograd.gradcheck(lambda c: torch.stack([c, c]).fill_diagonal_(Z), (c,)))
+
+    def test_vmap_and_devices(self):
+        rows = square(tensor(C))
+        for call in (lambda c: torch.add(c, c, alpha=Z), lambda c: torch.addcmul(c, c, c, value=Z), lambda c: c.new_full((2,), Z), lambda c: torch.pow(Z, c),
+                     lambda c: torch.index_add(c, 0, FIRST.to(c.device), c[:1], alpha=Z), lambda c: c.scatter(0, FIRST.to(c.device), Z),
+                     lambda c: torch.stack([c, c]).fill_diagonal_(Z)):
+            wanted = torch.stack([call(row) for row in rows])
+            self.assertNear(torch.vmap(call)(rows), wanted.flatten().tolist())
+            for device in DEVICES:
+                self.assertNear(call(rows[0].to(device)), wanted[0].flatten().tolist())
+            self.assertEqual(call(rows[0].to("meta")).shape, wanted[0].shape)
 
 
 class Reductions(Case):
