@@ -342,8 +342,9 @@ static value write_scaling(context *x, const og_node *n) {
 static bool is_number(context *x, const og_node *n) { return sort_of(x->op, n) == IS_NUMBER; }
 
 static value write_binary(context *x, const og_node *n) {
-  static const char *const names[] = {"+", "add", "-", "sub", "*", "mul", "/", "div"};
-  bool simple = strchr("+-*/", *n->text) && !n->text[1];
+  static const char *const names[] = {"+",   "add", "-",   "sub", "*",
+                                      "mul", "/",   "div", "@",   "matmul"};
+  bool simple = strchr("+-*/@", *n->text) && !n->text[1];
   if (is_number(x, n)) {
     if (!simple) return write_typed(x, n);
     value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
@@ -352,7 +353,7 @@ static value write_binary(context *x, const og_node *n) {
   }
   if (!simple) og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
   if (*n->text == '*' && is_number(x, n->items[1])) return write_scaling(x, n);
-  for (int i = 0; i < 8; i += 2)
+  for (int i = 0; i < 10; i += 2)
     if (!strcmp(names[i], n->text)) return write_operator(x, names[i + 1], n);
   og_die(n->location, "unknown operator '%s'", n->text);
 }

@@ -168,7 +168,7 @@ static og_node *parse_power(lexer *l) {
   return parse_chain(l, OG_BINARY, words, parse_atom);
 }
 static og_node *parse_product(lexer *l) {
-  static const char *const words[] = {"*", "//", "/", "%", NULL};
+  static const char *const words[] = {"*", "//", "/", "%", "@", NULL};
   return parse_chain(l, OG_BINARY, words, parse_power);
 }
 static og_node *parse_sum(lexer *l) {
