@@ -35,22 +35,23 @@ static const char *show(const char *name, const char *table) {
 #define GOOD OP "  kind pointwise promote\n  expr self + other * alpha\n  doc Adds.\n"
 
 PX_TEST(unknown_names_in_formulas) {
-  REFUSED(GOOD "  grad self = grad * othr\n", "5: unknown name 'othr' in formula of x");
-  REFUSED(GOOD "  grad self = nosuch(grad)\n", "5: unknown op 'nosuch' in formula of x");
-  REFUSED(GOOD "  grad slf = grad\n", "5: grad of 'slf', which is not a parameter of x");
-  REFUSED(GOOD "  grad self = x(grad)\n", "5: x requires 'other' in formula of x");
+  REFUSED(GOOD "  grad self = grad * othr\n", "5:22: unknown name 'othr' in formula of x");
+  REFUSED(GOOD "  grad self = nosuch(grad)\n", "5:15: unknown op 'nosuch' in formula of x");
+  REFUSED(GOOD "  grad slf = grad\n", "5:8: grad of 'slf', which is not a parameter of x");
+  REFUSED(GOOD "  grad self = x(grad)\n", "5:15: x requires 'other' in formula of x");
   REFUSED(GOOD "  grad self = x(grad, other, beta=2)\n",
-          "5: x has no parameter 'beta' in formula of x");
+          "5:15: x has no parameter 'beta' in formula of x");
   REFUSED(GOOD "  grad self = x(grad, other, alpha=self)\n",
-          "5: 'alpha' cannot be a tensor in formula of x");
+          "5:15: 'alpha' cannot be a tensor in formula of x");
 }
 PX_TEST(broken_formulas) {
-  REFUSED(GOOD "  grad self = (grad\n", "5: expected ')' before '' in formula `(grad`");
-  REFUSED(GOOD "  grad self = grad grad\n", "5: unexpected 'grad' in formula `grad grad`");
+  REFUSED(GOOD "  grad self = (grad\n", "5:20: expected ')' before '' in formula `(grad`");
+  REFUSED(GOOD "  grad self = grad grad\n", "5:20: unexpected 'grad' in formula `grad grad`");
   REFUSED(GOOD "  grad self = sizes(grad * 2)\n",
-          "5: sizes() takes one name in formula `sizes(grad * 2)`");
-  REFUSED(GOOD "  grad self = 3\n", "5: '3' is not a tensor in formula of x");
-  REFUSED(GOOD "  grad self = grad\n  grad * = f\n", "5: op x has both `grad *` and `grad self`");
+          "5:30: sizes() takes one name in formula `sizes(grad * 2)`");
+  REFUSED(GOOD "  grad self = 3\n", "5:15: '3' is not a tensor in formula of x");
+  REFUSED(GOOD "  grad self = grad\n  grad * = f\n",
+          "5:15: op x has both `grad *` and `grad self`");
 }
 PX_TEST(bad_expressions) {
   REFUSED(OP "  kind pointwise\n  doc D.\n  expr self + beta\n",
@@ -218,7 +219,7 @@ PX_TEST(bad_entries_of_other_kinds) {
   REFUSED("layer X() -> Tensor\n", "1: unexpected '-> Tensor' after the parameters of X");
   REFUSED("layer X(int a, int a)\n", "1: parameter 'a' is given twice");
   REFUSED(LAYER "  forwrad input\n", "2: unknown field 'forwrad' of X");
-  REFUSED(LAYER "  forward\n", "2: field 'forward' of X is empty");
+  REFUSED(LAYER "  forward\n", "2:3: field 'forward' of X is empty");
   REFUSED(LAYER "  doc D.\n  doc E.\n", "3: doc of X is already given at line 2");
   REFUSED(LAYER "  forward input\n", "1: layer X has no doc");
 }
@@ -229,7 +230,7 @@ PX_TEST(bad_optimizers) {
   REFUSED("optimizer X(float lr=0.1)\n  doc D.\n", "1: optimizer X has no paper");
   REFUSED(OPTIMIZER "  set param = param - lr * grd\n", "5: unknown name 'grd' in a line of X");
   REFUSED(OPTIMIZER "  set avg = grad\n", "5: 'avg' cannot be set: it is not a state");
-  REFUSED(OPTIMIZER "  let lr = grad\n", "5: 'lr' cannot be set here, or is already set");
+  REFUSED(OPTIMIZER "  let lr = grad\n", "5:7: 'lr' cannot be set here, or is already set");
   REFUSED(OPTIMIZER "  number n = grad\n", "5: unknown name 'grad' in a line of X");
   REFUSED(OPTIMIZER "  state avg = grad\n", "5: unknown name 'grad' in a line of X");
   REFUSED(OPTIMIZER "  state avg from 0\n",
@@ -269,9 +270,9 @@ PX_TEST(an_optimizer_generates_kernels_and_classes) {
 PX_TEST(bad_layers) {
   REFUSED(LAYER "  forward input\n  doc D.\n", "1: layer X has no sample");
   REFUSED(LAYER_OF(""), "1: layer X has no forward");
-  REFUSED(LAYER_OF("  forward input\n  run f\n"), "2: layer X has both forward and run");
-  REFUSED(LAYER_OF("  forward inptu\n"), "2: 'inptu' is not a tensor in the forward of X");
-  REFUSED(LAYER_OF("  forward nosuch(input)\n"), "2: unknown op 'nosuch' in the forward of X");
+  REFUSED(LAYER_OF("  forward input\n  run f\n"), "2:11: layer X has both forward and run");
+  REFUSED(LAYER_OF("  forward inptu\n"), "2:11: 'inptu' is not a tensor in the forward of X");
+  REFUSED(LAYER_OF("  forward nosuch(input)\n"), "2:11: unknown op 'nosuch' in the forward of X");
   REFUSED(LAYER_OF("  forward input\n  check sizes > 0 : VALUE \"s\"\n"),
           "3: unknown name 'sizes' in layer X");
   REFUSED(LAYER_OF("  forward input\n  check size > 0\n"),
@@ -291,7 +292,7 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER_OF("  forward input\n  callable sise\n"), "3: layer X has no argument 'sise'");
   REFUSED(LAYER_OF("  run f\n  each k < size\n  param w{n} [size] = zeros()\n"),
           "4: 'n' in w{n} is not a number of `each`");
-  REFUSED(LAYER_OF("  forward input\n  let size\n"), "3: expected `let NAME = VALUE`");
+  REFUSED(LAYER_OF("  forward input\n  let size\n"), "3:7: expected `let NAME = VALUE`");
   REFUSED(LAYER_OF("  forward input\n  param w [size] = onse()\n"),
           "3: `onse` with 0 arguments is not an initializer");
   REFUSED(LAYER_OF("  forward input\n  param w = ones()\n"), "3: expected `w [SIZES] = START`");
@@ -314,22 +315,24 @@ PX_TEST(layers_generate_direct_calls) {
   CHECK(strstr(text, "class X(Module):"));
 }
 PX_TEST(bad_choices_and_lets) {
-  REFUSED(GOOD "  grad self = x(grad, other ** 2)\n", "5: '**' is not allowed in a formula of x");
+  REFUSED(GOOD "  grad self = x(grad, other ** 2)\n",
+          "5:23: '**' is not allowed in a formula of x");
   REFUSED(GOOD "  grad self = grad if alpha\n",
-          "5: expected 'else' before '' in formula `grad if alpha`");
+          "5:28: expected 'else' before '' in formula `grad if alpha`");
   REFUSED(GOOD "  grad self = grad if alpha < 1 else 0\n",
-          "5: '0' is not a tensor in formula of x");
+          "5:38: '0' is not a tensor in formula of x");
   REFUSED(GOOD "  grad self = grad if gamma < 1 else other\n",
-          "5: unknown name 'gamma' in formula of x");
+          "5:23: unknown name 'gamma' in formula of x");
   REFUSED(GOOD "  grad self = grad if alpha in 1 else other\n",
-          "5: expected a list after 'in' in formula `grad if alpha in 1 else other`");
-  REFUSED(GOOD "  let half\n  grad self = half\n", "5: expected `let NAME = FORMULA`");
-  REFUSED(GOOD "  let other = grad\n", "5: 'other' of x is already a name");
-  REFUSED(GOOD "  let a = b\n  let b = grad\n  grad self = a\n", "5: 'b' is used before its let");
+          "5:34: expected a list after 'in' in formula `grad if alpha in 1 else other`");
+  REFUSED(GOOD "  let half\n  grad self = half\n", "5:7: expected `let NAME = FORMULA`");
+  REFUSED(GOOD "  let other = grad\n", "5:7: 'other' of x is already a name");
+  REFUSED(GOOD "  let a = b\n  let b = grad\n  grad self = a\n",
+          "5:11: 'b' is used before its let");
   REFUSED(GOOD "  let a, b = x(grad, other)\n  grad self = a\n",
-          "5: 'x' does not have 2 results in formula of x");
+          "5:14: 'x' does not have 2 results in formula of x");
   REFUSED("formula f(Tensor self) -> Tensor\n" GOOD, "1: formula f has no body");
-  REFUSED(GOOD "  grad self = f(grad)\n", "5: unknown op 'f' in formula of x");
+  REFUSED(GOOD "  grad self = f(grad)\n", "5:15: unknown op 'f' in formula of x");
 }
 // A let is written once, under the condition of its use.
 PX_TEST(lets_are_computed_if_they_are_read) {

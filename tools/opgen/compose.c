@@ -604,7 +604,8 @@ static void write_gradient(context *x, int i) {
     write_zeros(x->to, n, i);
     return;
   }
-  fprintf(x->to, "  if (%s) {  // %s = %s\n", wanted(op, i), op->params[i].name, op->grads[i].text);
+  fprintf(x->to, "  if (%s) {  // %s = %s\n", wanted(op, i), op->params[i].name,
+          og_one_line(op->grads[i].text));
   x->indent = "    ";
   const char *tensor = owned(x, n);
   fprintf(x->to, "    b->out[%d] = %s;\n  }\n", i, tensor);
@@ -664,7 +665,7 @@ static void write_composed(FILE *to, const og_op *op, const char *role, const og
   fprintf(to,
           "// %s\nstatic px_status %s_%s(px_call *call) {\n  const px_value *a = call->args;\n"
           "  px_tensor **results = call->results;\n  (void)a;\n",
-          field->text, role, op->name);
+          og_one_line(field->text), role, op->name);
   if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   write_results(&x, op, node);
   fprintf(to, "  return PX_OK;\n}\n\n");

@@ -192,7 +192,8 @@ static og_entry *entry_begin(const char *sort, const char *text, og_location at)
 
 static void entry_field(og_entry *e, const char *line, og_location at) {
   const char *end = og_word_end(line), *known = NULL;
-  og_field f = {og_trimmed(end, end + strlen(end)), at, og_copy(line, (size_t)(end - line))};
+  og_field f = {og_trimmed(end, end + strlen(end)), og_advance(at, line, og_skip(end)),
+                og_copy(line, (size_t)(end - line))};
   char mark = 0;
   for (int i = 0; (known = listed(e->sort, i, &mark)) && strcmp(known, f.name);) i++;
   if (!known) og_die(at, "unknown field '%s' of %s", f.name, e->name);
@@ -317,12 +318,26 @@ static void end_field(reader *r) {
   r->field = NULL;
 }
 
+// Fields of formulas keep their lines, for the locations of errors. The lines of other fields are
+// joined.
+static bool keeps_lines(const char *field) {
+  static const char *const names[] = {"let", "body", "grad", "complex", "unsigned", "forward"};
+  char *word = og_copy(field, (size_t)(og_word_end(field) - field));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(word, names[i])) return true;
+  return false;
+}
+
 static void take_line(reader *r, char *line, og_location at) {
   int indent = (int)(og_skip(line) - line);
   char *text = og_trimmed(line, line + strlen(line));
-  if (!*text || *text == '#') return;
+  bool lines = r->field && r->field_indent > 0 && keeps_lines(r->field);
+  if (!*text || *text == '#') {
+    if (lines) r->field = og_format("%s\n", r->field);
+    return;
+  }
   if (r->field && indent > r->field_indent && r->field_indent > 0) {
-    r->field = og_format("%s %s", r->field, text);
+    r->field = lines ? og_format("%s\n%s", r->field, line) : og_format("%s %s", r->field, text);
     return;
   }
   if (r->field && r->field_indent == 0 && indent > 4) {  // a long schema
@@ -334,6 +349,7 @@ static void take_line(reader *r, char *line, og_location at) {
     og_die(at, "expected `op`, `formula`, `kernel`, `helper` or `layer`, not '%s'", text);
   if (indent > 0 && !r->op && !r->entry) og_die(at, "a field outside of an entry");
   r->field = text, r->field_at = at, r->field_indent = indent;
+  if (indent > 0 && keeps_lines(text)) r->field_at.column = indent + 1;
 }
 
 void og_read(const char *path) {
@@ -345,7 +361,7 @@ void og_read(const char *path) {
   reader r = {0};
   char *line = NULL;
   size_t capacity = 0;
-  og_location at = {path, 0};
+  og_location at = {.file = path};
   int first_op = og.count, first_entry = og.entry_count;
   while (getline(&line, &capacity, file) >= 0) {
     at.line++;

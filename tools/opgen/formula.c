@@ -10,10 +10,11 @@ typedef struct lexer {
   og_location location;
 } lexer;
 
+static og_location here(const lexer *l) { return og_advance(l->location, l->text, l->at); }
 static og_node *new_node(lexer *l, og_node_kind kind, const char *text) {
   og_node *n = calloc(1, sizeof *n);
   if (!n) exit(1);
-  n->kind = kind, n->text = text, n->location = l->location;
+  n->kind = kind, n->text = text, n->location = here(l);
   return n;
 }
 static char peek(lexer *l) {
@@ -26,24 +27,22 @@ static bool take(lexer *l, char c) {
   return true;
 }
 static void want(lexer *l, char c) {
-  if (!take(l, c))
-    og_die(l->location, "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
+  if (!take(l, c)) og_die(here(l), "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
 }
 static void add_item(lexer *l, og_node *to, const char *key, og_node *item) {
-  if (to->count == OG_MAX_PARAMS)
-    og_die(l->location, "too many arguments in formula `%s`", l->text);
+  if (to->count == OG_MAX_PARAMS) og_die(here(l), "too many arguments in formula `%s`", l->text);
   to->keys[to->count] = key;
   to->items[to->count++] = item;
 }
 
 static og_node *parse_choice(lexer *l);
+static og_node *parse_atom(lexer *l);
 
 static char *take_word(lexer *l) {
   peek(l);
   const char *from = l->at;
   while (isalnum((unsigned char)*l->at) || *l->at == '_') l->at++;
-  if (l->at == from)
-    og_die(l->location, "expected a name before '%s' in formula `%s`", l->at, l->text);
+  if (l->at == from) og_die(here(l), "expected a name before '%s' in formula `%s`", l->at, l->text);
   return og_copy(from, (size_t)(l->at - from));
 }
 
@@ -88,7 +87,7 @@ static og_node *parse_word(lexer *l) {
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
       if (n->count != 1 || n->items[0]->kind != OG_NAME)
-        og_die(l->location, "%s() takes one name in formula `%s`", word, l->text);
+        og_die(here(l), "%s() takes one name in formula `%s`", word, l->text);
       return n;
     }
   return parse_arguments(l, new_node(l, OG_CALL, word));
@@ -116,7 +115,7 @@ static og_node *parse_string(lexer *l) {
   return n;
 }
 
-static og_node *parse_atom(lexer *l) {
+static og_node *parse_atom_here(lexer *l) {
   char c = peek(l);
   if (take(l, '(')) {
     og_node *inner = parse_choice(l);
@@ -132,6 +131,13 @@ static og_node *parse_atom(lexer *l) {
   if (take(l, '[')) return parse_list(l);
   if (take(l, '\'')) return parse_string(l);
   return isdigit((unsigned char)c) || c == '.' ? parse_number(l) : parse_word(l);
+}
+
+static og_node *parse_atom(lexer *l) {
+  const char *from = (peek(l), l->at);
+  og_node *n = parse_atom_here(l);
+  n->location = og_advance(l->location, l->text, from);
+  return n;
 }
 
 // Consumes the next operator if it is in `words` and returns it, else NULL. Longer operators
@@ -151,6 +157,7 @@ static const char *take_operator(lexer *l, const char *const *words) {
 
 static og_node *two(lexer *l, og_node_kind kind, const char *text, og_node *a, og_node *b) {
   og_node *n = new_node(l, kind, text);
+  n->location = a->location;
   add_item(l, n, NULL, a);
   add_item(l, n, NULL, b);
   return n;
@@ -180,7 +187,7 @@ static og_node *parse_sum(lexer *l) {
 static og_node *among(lexer *l, og_node *value, const og_node *list) {
   og_node *any = NULL;
   if (list->kind != OG_LIST || !list->count)
-    og_die(l->location, "expected a list after 'in' in formula `%s`", l->text);
+    og_die(here(l), "expected a list after 'in' in formula `%s`", l->text);
   for (int i = 0; i < list->count; i++) {
     og_node *one = two(l, OG_COMPARE, "==", value, list->items[i]);
     any = any ? two(l, OG_LOGIC, "or", any, one) : one;
@@ -224,8 +231,7 @@ static og_node *parse_choice_or(lexer *l, og_node **condition) {
   if (!take_operator(l, then)) return value;
   og_node *test = parse_or(l);
   if (!take_operator(l, otherwise)) {
-    if (!condition)
-      og_die(l->location, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
+    if (!condition) og_die(here(l), "expected 'else' before '%s' in formula `%s`", l->at, l->text);
     *condition = test;
     return value;
   }
@@ -238,7 +244,7 @@ static og_node *parse_choice(lexer *l) { return parse_choice_or(l, NULL); }
 og_node *og_formula_if(const char *text, og_location at, og_node **condition) {
   lexer l = {text, text, at};
   og_node *root = parse_choice_or(&l, condition);
-  if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
+  if (peek(&l)) og_die(here(&l), "unexpected '%s' in formula `%s`", l.at, text);
   return root;
 }
 
@@ -252,7 +258,7 @@ static og_node *parse_body(const char *text, og_location at) {
     if (!all) add_item(&l, all = new_node(&l, OG_LIST, ","), NULL, first);
     add_item(&l, all, NULL, parse_choice(&l));
   }
-  if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
+  if (peek(&l)) og_die(here(&l), "unexpected '%s' in formula `%s`", l.at, text);
   return all ? all : first;
 }
 
@@ -375,7 +381,8 @@ static void analyse_lets(og_op *op) {
         og_die(f->location, "'%s' of %s is already a name", name, op->name);
       let.names[let.count++] = name;
     }
-    let.node = og_formula(equals + 1, f->location);
+    const char *formula = og_skip(equals + 1);
+    let.node = og_formula(formula, og_advance(f->location, f->text, formula));
     op->lets[op->let_count++] = let;
   }
 }

@@ -376,7 +376,7 @@ static void write_row(FILE *to, const og_layer *l) {
   if (og_layer_text(l, "run_sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
   const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "forward_pair");
   if (l->pair) formula = og_format("%s else %s", pair, formula);
-  if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
+  if (formula) fprintf(to, "     .formula = %s,\n", og_quote(og_one_line(formula)));
   const char *base = og_layer_text(l, "base");
   if (base) fprintf(to, "     .base = \"%s\",\n", base);
   if (l->method_count)

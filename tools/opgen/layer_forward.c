@@ -278,6 +278,7 @@ void og_write_layer_forward(FILE *to, const og_layer *l) {
   static og_node inplace = {.kind = OG_NAME, .text = "inplace"};
   context x = {to, l, 0, "  "};
   const char *formula = og_layer_text(l, "forward");
+  if (formula) formula = og_one_line(formula);
   if (l->lazy || !l->forward) return;
   if (formula) fprintf(to, "// %s\n", formula);
   fprintf(

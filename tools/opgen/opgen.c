@@ -16,11 +16,32 @@ og_tables og;
 void og_die(og_location at, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  fprintf(stderr, "%s:%d: ", at.file, at.line);
+  fprintf(stderr, at.column ? "%s:%d:%d: " : "%s:%d: ", at.file, at.line, at.column);
   vfprintf(stderr, format, args);
   fputc('\n', stderr);
   va_end(args);
   exit(1);
+}
+
+og_location og_advance(og_location from, const char *text, const char *to) {
+  if (!from.column) return from;
+  for (; text < to; text++) {
+    from.column = *text == '\n' ? 1 : from.column + 1;
+    from.line += *text == '\n';
+  }
+  return from;
+}
+
+char *og_one_line(const char *text) {
+  char *line = strdup(text), *to = line;
+  if (!line) exit(1);
+  for (const char *at = text; *at; at++) {
+    bool ends = *at == '\n';
+    *to++ = ends ? ' ' : *at;
+    while (ends && strchr(" \n", at[1]) && at[1]) at++;
+  }
+  *to = 0;
+  return line;
 }
 
 char *og_format(const char *format, ...) {

@@ -27,7 +27,7 @@ enum {
 
 typedef struct og_location {
   const char *file;
-  int line;
+  int line, column;  // column 0: unknown
 } og_location;
 
 typedef enum og_type {
@@ -205,6 +205,10 @@ static inline bool og_is(const og_op *op, const char *kind) { return !strcmp(op-
 // ---- opgen.c
 _Noreturn void og_die(og_location at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+// Returns the location of `to` in a text that begins at `from`.
+og_location og_advance(og_location from, const char *text, const char *to);
+// Returns a text in one line, for comments and pages.
+char *og_one_line(const char *text);
 char *og_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *og_copy(const char *from, size_t length);
 const og_op *og_find(const char *name);

@@ -94,13 +94,14 @@ static void parse_grad(og_op *op, char *text, og_location at) {
     if (i < 0) og_die(at, "grad of '%s', which is not a parameter of %s", name, op->name);
     if (op->params[i].type != OG_TENSOR)
       og_die(at, "grad of '%s', which is not a Tensor (use `grad * = FUNCTION`)", name);
-    set_once(op, &op->grads[i], "grad", formula, at);
+    set_once(op, &op->grads[i], "grad", formula, og_advance(at, text, og_skip(equals + 1)));
   }
 }
 
 void og_op_field(og_op *op, char *line, og_location at) {
   const char *end = og_word_end(line);
   char *name = og_copy(line, (size_t)(end - line)), *text = og_trimmed(end, end + strlen(end));
+  at = og_advance(at, line, og_skip(end));
   struct {
     const char *name;
     og_field *items;
