@@ -177,10 +177,10 @@ def _div(a, b):
 def _add(a, b, *, alpha=1):
     _check(isinstance(b, _SparseTensor), "add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     if not isinstance(a, _SparseTensor):
-        return a + b.to_dense() * alpha
+        return _C.add(a, b.to_dense(), alpha=alpha)
     _check(a.shape == b.shape, f"add: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
     positions = _C.cat([a.to_sparse()._coords, b.to_sparse()._coords], 1)
-    return _SparseTensor(positions, _C.cat([a._data, b._data * alpha]), a.shape).coalesce().to_sparse(layout=a.layout)
+    return _SparseTensor(positions, _C.cat([a._data, _C.add(b._data.new_zeros(()), b._data, alpha=alpha)]), a.shape).coalesce().to_sparse(layout=a.layout)
 
 
 def _mul(a, b):
@@ -230,6 +230,7 @@ spmm = mm
 
 def addmm(mat: _C.Tensor, mat1: Any, mat2: _C.Tensor, *, beta: float = 1, alpha: float = 1) -> _C.Tensor:
     """Computes beta * mat + alpha * (mat1 @ mat2), with a sparse mat1."""
+    beta, alpha = (_C.scalar_tensor(x, dtype=mat.dtype) if isinstance(x, complex) else x for x in (beta, alpha))
     return mat * beta + mm(mat1, mat2) * alpha
 
 

@@ -82,6 +82,11 @@ bool ext_is_complex(PyObject *object) {
   return PyComplex_Check(object) || !strcmp(Py_TYPE(object)->tp_name, "numpy.complex64");
 }
 
+bool ext_is_complex_tensor(PyObject *object) {
+  return ext_is_tensor(object) && !px_tensor_ndim(ext_tensor(object)) &&
+         px_dtype_is_complex(px_tensor_dtype(ext_tensor(object)));
+}
+
 PyObject *ext_real_number(PyObject *number, px_dtype dtype) {
   Py_complex value = PyComplex_AsCComplex(number);
   if (value.real == -1.0 && PyErr_Occurred()) return NULL;

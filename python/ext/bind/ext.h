@@ -203,7 +203,8 @@ static inline PyObject *ext_result(px_status status, px_tensor **made) {
 PyObject *ext_complex(PyObject *number);
 // The value of a complex number for a real dtype, a new reference. Fails for an imaginary part.
 PyObject *ext_real_number(PyObject *number, px_dtype dtype);
-bool ext_is_complex(PyObject *object);  // Python's complex numbers, and NumPy's
+bool ext_is_complex(PyObject *object);         // Python's complex numbers, and NumPy's
+bool ext_is_complex_tensor(PyObject *object);  // without dimensions
 PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);
 PyObject *ext_wrap_borrowed(const px_tensor *tensor);
 PyObject *ext_wrap_list(px_list *list_take);  // a tuple

@@ -89,6 +89,8 @@ static const px_tensor *first_tensor(const ext_frame *frame, int i) {
 static int check_named(const px_op *op, const char *name) {
   if (!strcmp(op->name, "renorm") && !strcmp(name, "p"))
     EXT_FAIL_INT(PyExc_RuntimeError, "renorm: p must be real-valued");
+  if (!strcmp(name, "maxnorm"))
+    EXT_FAIL_INT(PyExc_RuntimeError, "renorm: maxnorm must be real-valued");
   if (!strcmp(name, "ord") || !strcmp(name, "p"))
     EXT_FAIL_INT(PyExc_RuntimeError,
                  "linalg.%s_norm: Expected a non-complex scalar as the order of norm.",
@@ -126,8 +128,18 @@ static bool is_bounded(const px_op *op, int i, const ext_frame *frame) {
   return !strcmp(op->name, "lerp") && !px_dtype_is_complex(dtype);
 }
 
+// The number of a 0-dim tensor, given for a scalar which may be complex.
+static int to_number(ext_frame *frame, PyObject *object, px_value *out) {
+  px_complex value;
+  if (px_tensor_ndim(ext_tensor(object))) return 0;
+  if (px_tensor_item_complex(&value, ext_tensor(object)) != PX_OK) return ext_raise(), -1;
+  EXT_OWNED *number = PyComplex_FromDoubles(value.real, value.imag);
+  return number ? to_complex(frame, number, out) : -1;
+}
 static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                      px_value *out) {
+  if (ext_is_tensor(object) && s->op->flags & PX_OP_OF_COMPLEX && s->op->params[i].optional)
+    return to_number(frame, object, out);
   if (ext_is_tensor(object)) {
     *out = PX_T(bind_tensor(frame, object));
     return 1;
@@ -159,6 +171,7 @@ static int to_scalar(const ext_signature *s, int i, ext_frame *frame, PyObject *
                      px_value *out) {
   px_scalar scalar;
   if (frame->last && ext_is_complex(object)) return to_real(s, i, frame, object, out);
+  if (ext_is_complex_tensor(object) && !frame->last) return 0;
   if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
     return 0;
   if (ext_is_tensor(object) && is_tensor_range_end(s, i, ext_tensor(object))) return 0;

@@ -243,7 +243,7 @@ static PyObject *call_with_reduction(PyObject *object, PyObject *const *args, Py
 
 static bool has_complex(PyObject *const *args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++)
-    if (ext_is_complex(args[i])) return true;
+    if (ext_is_complex(args[i]) || ext_is_complex_tensor(args[i])) return true;
   return false;
 }
 

@@ -173,13 +173,18 @@ static px_status times_number(px_tensor **out, px_scalar *left, px_tensor *t,
   if (value.real == 0 && value.imag == 0) *left = px_int(0);
   return scale(out, t, px_scalar_int(*left) ? number : NULL, dtype);
 }
+static px_dtype common_dtype(const px_tensor *a, const px_tensor *b, const px_tensor *c) {
+  px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
+  return px_dtype_promote(dtype, (px_dtype)c->dtype);
+}
 #define OF_COMPLEX(name, first, second) \
   PX_RUN(name##_of_complex) { \
     PX_SCOPED(px_tensor) self = NULL; \
     PX_SCOPED(px_tensor) factor = NULL; \
     px_scalar beta, alpha; \
-    PX_TRY(times_number(&self, &beta, args->self, args->beta, (px_dtype)args->self->dtype)); \
-    PX_TRY(times_number(&factor, &alpha, args->first, args->alpha, (px_dtype)args->self->dtype)); \
+    px_dtype dtype = common_dtype(args->self, args->first, args->second); \
+    PX_TRY(times_number(&self, &beta, args->self, args->beta, dtype)); \
+    PX_TRY(times_number(&factor, &alpha, args->first, args->alpha, dtype)); \
     return px_##name(&call->results[0], self, factor, args->second, beta, alpha); \
   }
 OF_COMPLEX(addmm, mat1, mat2)
@@ -211,10 +216,6 @@ PX_RUN(rsub_of_complex) {
   PX_CHECK(!args->alpha || complex, PX_RUNTIME,
            "For non-complex input tensors, argument alpha must not be a complex number.");
   return add_multiple(&call->results[0], args->other, args->self, args->alpha, true);
-}
-static px_dtype common_dtype(const px_tensor *a, const px_tensor *b, const px_tensor *c) {
-  px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
-  return px_dtype_promote(dtype, (px_dtype)c->dtype);
 }
 #define ADD_TERM(name) \
   PX_RUN(name##_of_complex) { \

@@ -94,6 +94,8 @@ class Values(Case):
         for call, name in ((lambda: x < x, "lt_cpu"), (lambda: x.clamp_min(x), "clamp_min_cpu")):
             with self.assertRaisesRegex(NotImplementedError, f"^\"{name}\" not implemented for 'ComplexDouble'"):
                 call()
+        for call in x.clamp, x.clamp_min, x.clamp_max:
+            self.assertRaisesRegex(NotImplementedError, "clamp is not supported for complex types", call, 0)
 
     def test_reductions(self):
         for device in DEVICES:
@@ -571,6 +573,37 @@ class NumberArguments(Case):
         for call in torch.norm, torch.linalg.vector_norm, lambda x, p: torch.dist(x, x, p):
             self.assertRaisesRegex(RuntimeError, "Expected a non-complex scalar as the order of norm", call, r, Z)
         self.assertRaisesRegex(RuntimeError, "only support dx as a real number", lambda: torch.trapezoid(r, dx=Z))
+
+    def test_tensors_without_dimensions(self):
+        c, r, i, z = tensor(C), torch.tensor(R), torch.tensor(I), tensor(Z)
+        m = square(c)
+        cases = {  # as PyTorch 2.15
+            "add": (torch.add(c, c, alpha=z), [4j, 6 + 2j]), "addcmul": (torch.addcmul(c, c, c, value=z), [-3 + 3j, 13 + 1j]),
+            "scatter": (torch.scatter(c, 0, FIRST, value=z), [Z, 2 - 1j]), "index_add": (torch.index_add(c, 0, FIRST, c[:1], alpha=z), [4j, 2 - 1j]),
+            "new_full": (c.new_full((2,), z), [Z, Z]), "full_like": (torch.full_like(c, z), [Z, Z]), "fill_diagonal_": (m.clone().fill_diagonal_(z)[0], [Z, 2 - 1j]),
+            "addmm": (torch.addmm(m, m, m, alpha=z), (m + Z * (m @ m)).flatten().tolist()), "pad": (torch.constant_pad_nd(c, (1, 0), z), [Z, *C]),
+            "real": (torch.nn.functional.leaky_relu(-r, tensor(2 + 0j)), [-2, -4])}
+        for name, (made, wanted) in cases.items():
+            with self.subTest(name):
+                self.assertNear(made, wanted)
+        self.assertRaisesRegex(RuntimeError, "alpha must not be a complex", torch.add, r, r, alpha=z)
+        self.assertRaisesRegex(RuntimeError, "type float without overflow", r.new_full, (2,), z.to(torch.complex64))
+        self.assertRaises(TypeError, torch.add, c, c, alpha=c)
+        for name in "alpha", "beta":
+            self.assertRaisesRegex(RuntimeError, f"argument {name} must not be a floating", torch.addr, i, i, i, **{name: 1 + 0j})
+
+    def test_numbers_as_the_first_operand(self):
+        c = tensor(C)
+        self.assertNear(torch.add(1, c, alpha=Z), [3j, 5 + 3j])
+        self.assertNear(torch.sub(1j, c.real, alpha=Z), [-1 - 1j, -2 - 3j])
+        self.assertNear(torch.addr(c.real, c, c, beta=Z), [1 + 4j, 5 + 5j, 4 + 3j, 5])
+
+    def test_sparse_matrices(self):
+        m, s = torch.ones(2, 2), torch.eye(2).to_sparse()
+        self.assertEqual(torch.sparse.addmm(m, s, m, alpha=2 + 0j, beta=1 + 0j).tolist(), [[3, 3], [3, 3]])
+        self.assertRaisesRegex(RuntimeError, "type float without overflow", torch.sparse.addmm, m, s, m, beta=Z)
+        for x in m, s:
+            self.assertRaisesRegex(RuntimeError, "alpha must not be a complex", torch.add, x, s, alpha=Z)
 
     def test_assignment(self):
         r, i, b = torch.tensor(R), torch.tensor(I), torch.tensor([False, False])
