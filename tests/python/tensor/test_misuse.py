@@ -89,7 +89,7 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.values", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
             "px_script_run.args", "px_script_run.named", "px_script_method.module", "px_device_of_memory.memory",
             "px_op_set_dispatch_hook.hook", "px_op_set_dispatch_hook.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
-            "prefix", "total", "px_loader_new.options", "px_profile_trace.members", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
+            "prefix", "total", "px_loader_new.options", "px_profile_trace.members", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_stream_scope_begin.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
             "px_memory_configure.text", "px_memory_record.history", "px_memory_set_allocator.allocator", "px_memory_pool_new_over.allocator", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
