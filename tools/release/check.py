@@ -3,7 +3,7 @@
 (given) and of the import, a small training on the CPU and on a simulated device. Prints one line; fails if a limit is exceeded."""
 import os, re, sys, zipfile
 
-LIMITS = {"cpu": 4 << 20, "cuda": 16 << 20}  # bytes of a wheel
+LIMITS = {"cpu": 4_000_000, "cuda": 16_000_000}  # bytes of a wheel
 INSTALL, IMPORT = 10000, 60  # milliseconds
 
 
@@ -55,5 +55,5 @@ if len(sys.argv) > 2:
         told += f", installed in {installing / 1000:.1f} s, imported in {spent:.0f} ms"
         assert installing < INSTALL and spent < IMPORT, told
     told += f", trained (loss {max(losses):.4f})"
-    if size > LIMITS[flavour]: told += f"; larger than {LIMITS[flavour] >> 20} MiB"
+    if size > LIMITS[flavour]: told += f"; larger than {LIMITS[flavour] / 1e6:.0f} MB"
 print(told)
