@@ -55,8 +55,8 @@ def _rows():
         elif found:
             used = name
         yield name, found, why, _library(name)
-    for name in "gloo", "nccl", "mpi":
-        missing = "its library is not found" if _library(name) else f"libphlox_{name}.so is not installed"
+    for name, package in {"gloo": "libgloo0", "nccl": "libnccl2", "mpi": "openmpi-bin"}.items():
+        missing = f"its library is not found (package {package})" if _library(name) else f"libphlox_{name}.so is not installed"
         available = phlox._C._engine_available(name)
         yield name, [{"name": "available"}] if available else [], "" if available else missing, _library(name)
 

@@ -38,8 +38,8 @@ static px_status load(const px_engine **out, const char *name) {
   void *handle = px_library_open(folder, name, why);
   PX_CHECK(
       handle, PX_UNIMPLEMENTED,
-      "the collective backend '%s' is unavailable (%s). The gloo backend requires libgloo0, and "
-      "libgloo-dev and g++ at build time",
+      "the collective backend '%s' is unavailable (%s). The gloo backend requires Debian's package "
+      "libgloo0 (apt install libgloo0); a build from sources requires libgloo-dev and g++",
       name, *why ? why : "no such library");
   *(void **)&entry = dlsym(handle, PX_ENGINE_ENTRY);
   *out = entry ? entry(PX_ENGINE_ABI) : NULL;
