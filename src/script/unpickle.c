@@ -178,8 +178,8 @@ static px_status memo_get(unpickler *u, int bytes) {
 }
 
 static px_status push_global(unpickler *u) {
-  const char *module, *name, *path;
-  size_t lengths[2];
+  const char *module = NULL, *name = NULL, *path;
+  size_t lengths[2] = {0};
   char text[512];
   PX_TRY(take_line(&module, &lengths[0], u));
   PX_TRY(take_line(&name, &lengths[1], u));
