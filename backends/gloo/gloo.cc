@@ -21,6 +21,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -221,10 +222,20 @@ Device device_of(const char *hostname, const char *interface) {
   return gloo::transport::tcp::CreateDevice(attr);
 }
 
+// Gloo reads an unset pointer if a name does not resolve.
+bool resolves(const char *name) {
+  struct addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(name, nullptr, &hints, &found)) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
 // The device of the host's name, or loopback if the name resolves to no local address.
 Device default_device() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
+  if (!resolves(name)) return device_of("127.0.0.1", nullptr);
   try {
     return device_of(name, nullptr);
   } catch (const std::exception &) {
