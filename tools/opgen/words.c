@@ -41,9 +41,9 @@ static const char *number_words(const og_node *n);
 
 static const char *call_words(const og_node *n) {
   const og_function *f = og_function_of(n->text);
-  if (!strcmp(n->text, "size"))
+  if (!strcmp(n->text, "size") && n->count == 2)
     return og_format("%s.size(%s)", n->items[0]->text, number_words(n->items[1]));
-  if (f && f->number) return put(f->number, n->items[0]->text);
+  if (f && f->number && n->count) return put(f->number, n->items[0]->text);
   const char *list = "";
   for (int i = 0; i < n->count; i++)
     list = og_format("%s%s%s", list, i ? ", " : "", number_words(n->items[i]));
