@@ -525,9 +525,28 @@ int run(void *self, const px_engine_call *call, char *why, size_t capacity) {
   });
 }
 
+// Versions of libgloo.so.0 differ in the virtual functions of stores; later ones have this symbol.
+extern "C" __attribute__((weak)) void store_has_v2() __asm__(
+    "_ZN4gloo10rendezvous5Store14has_v2_supportEv");
+#ifdef GLOO_STORE_HAS_STORE_V2
+constexpr bool built_with_v2 = true;
+#else
+constexpr bool built_with_v2 = false;
+#endif
+
+int load(const px_engine_paths *paths, char *why, size_t capacity) {
+  if ((store_has_v2 != nullptr) == built_with_v2) return 0;
+  snprintf(
+      why, capacity,
+      "libgloo.so.0 is %s than the version that Phlox was built with; Phlox built from sources "
+      "on this system uses it (libgloo-dev)",
+      built_with_v2 ? "older" : "newer");
+  return 1;
+}
+
 const px_engine table = {
     PX_ENGINE_ABI, sizeof(px_engine), "gloo",  join,    leave,   abort_all, run,     start,  finish,
-    nullptr,       nullptr,           nullptr, nullptr, nullptr, nullptr,   nullptr, nullptr};
+    load,          nullptr,           nullptr, nullptr, nullptr, nullptr,   nullptr, nullptr};
 
 }  // namespace
 
