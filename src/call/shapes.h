@@ -46,7 +46,19 @@ static inline void px__shape_range(px__shape *s, int64_t first, int64_t end) {
 
 // Appends n sizes: -1 for dimension dim, which reshape infers, and 1 for the others.
 static inline void px__shape_only(px__shape *s, int64_t n, int64_t dim) {
+  if (dim < 0) dim += n;
   for (int64_t d = 0; d < n; d++) px__shape_add(s, d == dim ? -1 : 1);
+}
+// Appends the dimensions from 0 to n - 1 except dim.
+static inline void px__shape_others(px__shape *s, int64_t n, int64_t dim) {
+  if (dim < 0) dim += n;
+  for (int64_t d = 0; d < n; d++)
+    if (d != dim) px__shape_add(s, d);
+}
+// Appends the sizes of dimensions from `first` to `end`, without `end`.
+static inline void px__shape_between(px__shape *s, px_value of, int64_t first, int64_t end) {
+  px__sizes x = px__sizes_of(of);
+  for (int64_t d = first; d < end && d < x.n; d++) px__shape_add(s, x.at[d]);
 }
 // Appends the common sizes of two operands; fails with PyTorch's text.
 px_status px__shape_broadcast(px__shape *s, px_value a, px_value b)
@@ -74,6 +86,10 @@ static inline px_status px__check_dim(px_value a, int64_t dim) {
 // Integers and bool become int64.
 static inline px_dtype px__sum_dtype(px_dtype d) {
   return px_dtype_is_differentiable(d) ? d : PX_INT64;
+}
+// Integers and bool become the default dtype.
+static inline px_dtype px__floating_dtype(px_dtype d) {
+  return px_dtype_is_differentiable(d) ? d : px_dtype_default();
 }
 // Accumulation dtype: float64 or float32.
 static inline px_dtype px__acc_dtype(px_dtype d) { return d == PX_FLOAT64 ? d : PX_FLOAT32; }

@@ -94,8 +94,8 @@ PX_TEST(bad_results) {
   REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a line of x");
   REFUSED(ONE("  result [self] : self\n"), "5: 'self' is not an integer");
   REFUSED(ONE("  result [dim / 2] : self\n"), "5: '/' is not an integer");
-  REFUSED(ONE("  result [dim] : dim\n"), "5: 'dim' has no dtype in a result of x");
-  REFUSED(ONE("  result [] : halved(self)\n"), "5: 'halved' is not a dtype in a result of x");
+  REFUSED(ONE("  result [dim] : dim\n"), "5: 'dim' has no dtype in a line of x");
+  REFUSED(ONE("  result [] : halved(self)\n"), "5: 'halved' is not a dtype in a line of x");
   REFUSED(ONE("  result [] : self or other\n"),
           "5: 'or' in a dtype of x requires an optional parameter on its left side");
   REFUSED(ONE("  result out = [] : self\n"), "5: x has no result 'out'");
@@ -347,7 +347,7 @@ PX_TEST(lets_are_computed_if_they_are_read) {
   CHECK(strstr(text, " = px__quotient(px__numel_of(a[0]), 2);"));
   CHECK(strstr(text, "px__f_release(&t") == NULL);
   show("x", GOOD "  grad self = x(x(grad, other), other)\n");
-  CHECK(strstr(text, "px__f_release(&t2);"));
+  CHECK(strstr(text, "px__f_release(&t[0]);"));
 }
 PX_TEST(gradients_tested_for_none_are_optional) {
   show("x",
@@ -365,12 +365,33 @@ PX_TEST(formulas_are_functions) {
   CHECK(strstr(text, "PX_CHECK((px_value_int(a[2]) > 0), PX_VALUE, \"n is %lld\""));
   CHECK(strstr(text, "results[1] = PX_MOVE("));
 }
+PX_TEST(arguments_may_be_dtypes_and_chosen_lists) {
+  show("f",
+       "formula f(Tensor self, int? dim, Dtype? dtype) -> Tensor\n"
+       "  let dims = [dim] if dim is not None else others(ndim(self), -1)\n"
+       "  body g(self, dims, dtype=float32 if isbool(self) else promoted(dtype or self, self))\n"
+       "op g(Tensor self, int[] dim=[], *, Dtype? dtype=None) -> Tensor\n  kind function\n"
+       "  shape any\n  doc D.\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "px__shape_others(&l1, px__ndim_of(a[0]), -1);"));
+  CHECK(strstr(text,
+               "PX_DT((px__is_bool(a[0]) ? PX_FLOAT32 : px_dtype_promote((px__is_dtype(a[2]) ? "
+               "(px_dtype)a[2].v.i : px__dtype_of(a[0])), px__dtype_of(a[0]))))"));
+}
+PX_TEST(bodies_of_lists_and_functions) {
+  show("g",
+       "op g(Tensor self) -> Tensor[]\n  kind function\n  body [h(self), self]\n  shape any\n"
+       "  doc D.\nop h(Tensor self) -> Tensor\n  kind function\n  shape any\n  doc D.\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "px_tensor *const l2[] = {(PX_T(t[0])).v.tensor, (a[0]).v.tensor};"));
+  CHECK(strstr(text, "PX_TRY(px_list_new(&call->list, list.v.tensors, list.n));"));
+}
 
 PX_TEST(numbers_fold_and_tensors_call_ops) {
   show("x", GOOD "  grad self = x(grad, other, alpha=2 * alpha)\n");
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), a[2])"));
-  CHECK(strstr(text, "PX_TRY(px__f_call(&t2, &px__op_x, a1));"));
+  CHECK(strstr(text, "PX_TRY(px__f_call(&t[0], &px__op_x, a1));"));
 }
 PX_TEST(masks_list_saved_tensors) {
   show("x", "helper spread(Tensor grad, int[] sizes, Tensor like)\n" GOOD

@@ -178,7 +178,8 @@ void og_write_page(FILE *to, const og_op *op) {
   if (og_has_inplace(op)) fprintf(to, "- In place: `%s_`\n", op->name);
   if (og_has(op, OG_W_out)) fprintf(to, "- Supports `out=`%s.\n", og_out_words(op));
   if (op->expr.text) fprintf(to, "- Each element: `%s`\n", op->expr.text);
-  if (op->body.text) fprintf(to, "- Equivalent: `%s`\n", og_one_line(op->body.text));
+  if (op->body.text && !op->let_count)
+    fprintf(to, "- Equivalent: `%s`\n", og_one_line(op->body.text));
   fprintf(to, "- %s.\n",
           op->grad_mask            ? "Differentiable"
           : og_is(op, "composite") ? "Differentiable through the ops it calls"

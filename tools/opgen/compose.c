@@ -10,7 +10,10 @@ typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
 typedef struct value {
   sort sort;
   const char *c;
-  const og_node *list;  // a list literal: written once its type is known
+  const og_node *list;    // a list literal: written once its type is known
+  const char *typed;      // a number in C, if its type is known: folded by the compiler
+  og_type type;           // of `typed`
+  const og_param *param;  // the parameter passed, unchanged
 } value;
 enum { MAX_TEMPORARIES = 128, MAX_CONDITIONS = 32 };
 typedef struct context {
@@ -22,6 +25,7 @@ typedef struct context {
   // Written lets: px_values of tensors and lists, typed numbers.
   og_value lets[OG_MAX_LETS][OG_OP_RESULTS];
   int temporaries[MAX_TEMPORARIES], temporary_count;  // numbers of owned, unnamed tensors
+  int tensors;                                        // size of the array t
   // Declared conditions of lets: c1, c2 ...
   const char *conditions[MAX_CONDITIONS];
   int condition_count;
@@ -36,6 +40,12 @@ static sort sort_of_type(og_type type) {
 }
 
 static bool is_none(const og_node *n) { return n->kind == OG_CONSTANT && !strcmp(n->text, "None"); }
+
+// True if a formula is a list: [a, b], leading(x, 1), [a] if c else [].
+static bool is_list(const og_node *n) {
+  if (n->kind == OG_CHOICE) return is_list(n->items[0]) || is_list(n->items[2]);
+  return n->kind == OG_LIST || ((n->kind == OG_CALL || n->kind == OG_SHAPE) && og_is_shape_call(n));
+}
 
 // The sort of a formula's value.
 static sort sort_of(const og_op *op, const og_node *n) {
@@ -65,7 +75,7 @@ static sort sort_of(const og_op *op, const og_node *n) {
     case OG_HELPER:
       return IS_TENSOR;
     case OG_CHOICE:
-      return sort_of(op, n->items[is_none(n->items[0]) ? 2 : 0]);
+      return is_list(n) ? IS_OTHER : sort_of(op, n->items[is_none(n->items[0]) ? 2 : 0]);
     default:
       return IS_OTHER;
   }
@@ -78,7 +88,7 @@ static const char *owned(context *x, const og_node *n) {
   if (v.sort != IS_TENSOR)
     og_die(n->location, "'%s' is not a tensor in formula of %s", n->text, x->op->name);
   if (x->temporary_count == first) return og_format("px__f_tensor(%s)", v.c);
-  return og_format("PX_MOVE(t%d)", x->temporaries[--x->temporary_count]);
+  return og_format("PX_MOVE(t[%d])", x->temporaries[--x->temporary_count]);
 }
 
 // ---- names
@@ -109,16 +119,19 @@ static og_value other_name(const og_node *n, void *of) {
 }
 static og_scope names_of(context *x) { return (og_scope){x->op, other_name, x}; }
 
+static value typed_number(og_type type, const char *c, const char *typed) {
+  return (value){.sort = IS_NUMBER, .c = c, .typed = typed, .type = type};
+}
 static value number_value(og_value v, const og_node *n) {
   switch (v.type) {
     case OG_INT:
-      return (value){IS_NUMBER, og_format("PX_S(px_int(%s))", v.c), NULL};
+      return typed_number(v.type, og_format("PX_S(px_int(%s))", v.c), v.c);
     case OG_FLOAT:
-      return (value){IS_NUMBER, og_format("PX_S(px_float(%s))", v.c), NULL};
+      return typed_number(v.type, og_format("PX_S(px_float(%s))", v.c), v.c);
     case OG_BOOL:
-      return (value){IS_NUMBER, og_format("PX_B(%s)", v.c), NULL};
+      return typed_number(v.type, og_format("PX_B(%s)", v.c), v.c);
     case OG_TEXT:
-      return (value){IS_OTHER, og_format("PX_TX(%s)", v.c), NULL};
+      return (value){.sort = IS_OTHER, .c = og_format("PX_TX(%s)", v.c)};
     default:
       og_die(n->location, "'%s' has no value in a formula", n->text);
   }
@@ -132,45 +145,45 @@ static value write_typed(context *x, const og_node *n) {
 
 static value write_name(context *x, const og_node *n) {
   int i = og_param_find(x->op, n->text);
-  if (i >= 0) return (value){sort_of_type(x->op->params[i].type), og_format("a[%d]", i), NULL};
+  const og_param *p = i < 0 ? NULL : &x->op->params[i];
+  if (p) return (value){.sort = sort_of_type(p->type), .c = og_format("a[%d]", i), .param = p};
   const og_value *let = let_value(x, n->text);
   if (let || !strcmp(n->text, "recording")) {
     og_value v = other_name(n, x);
     if (v.type != OG_TENSOR) return number_value(v, n);
-    return (value){sort_of(x->op, n), v.c, NULL};
+    return (value){.sort = sort_of(x->op, n), .c = v.c};
   }
   int r = grad_of(x->op, n->text);
-  if (r >= 0) return (value){IS_TENSOR, og_format("PX_T(b->grads[%d])", r), NULL};
+  if (r >= 0) return (value){.sort = IS_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
   r = og_result_find(x->op, n->text);
-  return (value){IS_TENSOR, og_format("PX_T(b->results[%d])", r), NULL};
+  return (value){.sort = IS_TENSOR, .c = og_format("PX_T(b->results[%d])", r)};
 }
 
 // ---- temporaries
 
-// Declares a temporary; returns its number.
+// Returns the number of a new temporary.
 static int new_temporary(context *x) {
   if (x->temporary_count == MAX_TEMPORARIES)
     og_die(x->op->location, "a formula of %s is too long", x->op->name);
-  fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, ++x->steps);
-  return x->temporaries[x->temporary_count++] = x->steps;
+  return x->temporaries[x->temporary_count++] = x->tensors++;
 }
 // Releases the temporaries since `first`, except the last one, which read them.
 static value release_read(context *x, int first) {
   int last = x->temporaries[x->temporary_count - 1];
   for (int i = first; i < x->temporary_count - 1; i++)
-    fprintf(x->to, "%spx__f_release(&t%d);\n", x->indent, x->temporaries[i]);
+    fprintf(x->to, "%spx__f_release(&t[%d]);\n", x->indent, x->temporaries[i]);
   x->temporary_count = first;
   x->temporaries[x->temporary_count++] = last;
-  return (value){IS_TENSOR, og_format("PX_T(t%d)", last), NULL};
+  return (value){.sort = IS_TENSOR, .c = og_format("PX_T(t[%d])", last)};
 }
 
-static value write_number(const og_node *n) {
-  bool is_integer = !strpbrk(n->text, ".eE");
-  return (value){IS_NUMBER,
-                 is_integer ? og_format("PX_S(px_int(%s))", n->text)
-                            : og_format("PX_S(px_float(%s))", n->text),
-                 NULL};
+static value write_number(const char *text) {
+  bool is_integer = !strpbrk(text, ".eE");
+  const char *c = og_format(is_integer ? "PX_S(px_int(%s))" : "PX_S(px_float(%s))", text);
+  return typed_number(is_integer ? OG_INT : OG_FLOAT, c, text);
 }
+
+static bool is_whole(og_type type) { return type == OG_INT || type == OG_BOOL; }
 
 // Writes a list literal as int[] or Tensor[].
 static const char *write_list(context *x, const og_node *n, og_type type) {
@@ -186,14 +199,27 @@ static const char *write_list(context *x, const og_node *n, og_type type) {
   }
   for (int i = 0; i < n->count; i++) {
     value v = write_node(x, n->items[i]);
-    items = og_format(type == OG_TENSORS ? "%s%s(%s).v.tensor" : "%s%spx_value_int(%s)", items,
-                      i ? ", " : "", v.c);
+    const char *format = type == OG_TENSORS            ? "%s%s(%s).v.tensor"
+                         : v.typed && is_whole(v.type) ? "%s%s%s"
+                                                       : "%s%spx_value_int(%s)";
+    items = og_format(format, items, i ? ", " : "",
+                      type != OG_TENSORS && v.typed && is_whole(v.type) ? v.typed : v.c);
   }
   int step = ++x->steps;
   const char *c = type == OG_TENSORS ? "px_tensor *const" : "const int64_t";
   if (n->count == 0) return type == OG_TENSORS ? "PX_TS(NULL, 0)" : "PX_IS(NULL, 0)";
   fprintf(x->to, "%s%s l%d[] = {%s};\n", x->indent, c, step, items);
   return og_format("%s(l%d, %d)", og_types[type].make, step, n->count);
+}
+
+// A number of known type as a parameter, or NULL.
+static const char *coerce_typed(value v, og_type to) {
+  if (v.param && v.param->type == to && !v.param->optional) return v.c;
+  if (!v.typed) return NULL;
+  if (to == OG_INT && is_whole(v.type)) return og_format("PX_I(%s)", v.typed);
+  if (to == OG_FLOAT && v.type != OG_BOOL) return og_format("PX_F(%s)", v.typed);
+  if (to == OG_BOOL && v.type == OG_BOOL) return v.c;
+  return (to == OG_SCALAR || to == OG_TENSOR) && v.type != OG_BOOL ? v.c : NULL;
 }
 
 // Converts the value to the type of the parameter.
@@ -203,8 +229,6 @@ static const char *coerce(context *x, value v, const og_param *p, const og_node 
                                                    [OG_INT] = "int",
                                                    [OG_FLOAT] = "float",
                                                    [OG_BOOL] = "bool"};
-  if (v.list && v.list->kind != OG_LIST && p->type == OG_DTYPE)
-    return og_dtype_value(x->op, v.list);
   if (v.list) {
     if (p->type != OG_INTS && p->type != OG_TENSORS)
       og_die(n->location, "'%s' cannot be a list in formula of %s", p->name, x->op->name);
@@ -212,9 +236,12 @@ static const char *coerce(context *x, value v, const og_param *p, const og_node 
   }
   if (v.sort == IS_TENSOR && p->type != OG_TENSOR)
     og_die(n->location, "'%s' cannot be a tensor in formula of %s", p->name, x->op->name);
+  const char *typed = v.sort == IS_NUMBER ? coerce_typed(v, p->type) : NULL;
+  if (typed) return typed;
   if (v.sort == IS_NUMBER && p->type == OG_INTS) {
     int step = ++x->steps;
-    fprintf(x->to, "%sconst int64_t l%d[] = {px_value_int(%s)};\n", x->indent, step, v.c);
+    const char *c = v.typed && is_whole(v.type) ? v.typed : og_format("px_value_int(%s)", v.c);
+    fprintf(x->to, "%sconst int64_t l%d[] = {%s};\n", x->indent, step, c);
     return og_format("PX_IS(l%d, 1)", step);
   }
   if (v.sort == IS_NUMBER && casts[p->type]) return og_format("px__f_%s(%s)", casts[p->type], v.c);
@@ -245,9 +272,19 @@ static bool may_have_numbers_only(const context *x, const og_op *op, const char 
     return false;
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR && given[i] && strncmp(given[i], "px__f_scalar(", 13) &&
-        strncmp(given[i], "a[", 2))
+        strncmp(given[i], "PX_S(", 5) && strncmp(given[i], "a[", 2))
       return false;
   return true;
+}
+
+// Dtypes are those of results, except None, a parameter and dtype(x), which may be absent.
+static const char *write_argument(context *x, const og_node *n, const og_param *p,
+                                  const og_node *call) {
+  int i = n->kind == OG_NAME ? og_param_find(x->op, n->text) : -1;
+  bool passed = is_none(n) || n->kind == OG_SHAPE || (i >= 0 && x->op->params[i].type == OG_DTYPE);
+  og_scope names = names_of(x);
+  if (p->type == OG_DTYPE && !passed) return og_dtype_value(&names, n);
+  return coerce(x, write_node(x, n), p, call);
 }
 
 // Writes the arguments of a call of an op or a formula as an array; returns its number.
@@ -261,7 +298,7 @@ static int write_arguments(context *x, const og_node *call, const og_op *op, boo
     if (given[at])
       og_die(call->location, "'%s' is given twice in formula of %s", op->params[at].name,
              x->op->name);
-    given[at] = coerce(x, write_node(x, call->items[i]), &op->params[at], call);
+    given[at] = write_argument(x, call->items[i], &op->params[at], call);
   }
   for (int i = 0; i < op->param_count; i++) {
     const og_param *p = &op->params[i];
@@ -295,11 +332,11 @@ static value write_call(context *x, const og_node *call) {
     og_die(call->location, "%s has several results in formula of %s", call->text, x->op->name);
   int arguments = write_arguments(x, call, op ? op : formula, &wide), made = new_temporary(x);
   if (formula)
-    fprintf(x->to, "%sPX_TRY(%s(&t%d, a%d));\n", x->indent, formula_function(call->text), made,
+    fprintf(x->to, "%sPX_TRY(%s(&t[%d], a%d));\n", x->indent, formula_function(call->text), made,
             arguments);
   else
-    fprintf(x->to, "%sPX_TRY(px__f_call%s(&t%d, %s, a%d));\n", x->indent, wide ? "_wide" : "", made,
-            descriptor(op->name), arguments);
+    fprintf(x->to, "%sPX_TRY(px__f_call%s(&t[%d], %s, a%d));\n", x->indent, wide ? "_wide" : "",
+            made, descriptor(op->name), arguments);
   return release_read(x, first);
 }
 
@@ -317,7 +354,7 @@ static value write_helper(context *x, const og_node *n) {
   }
   int made = new_temporary(x);
   og_use("%s", og_helper_prototype(helper));
-  fprintf(x->to, "%sPX_TRY(px__grad_%s(&t%d%s));\n", x->indent, n->text, made, items);
+  fprintf(x->to, "%sPX_TRY(px__grad_%s(&t[%d]%s));\n", x->indent, n->text, made, items);
   return release_read(x, first);
 }
 
@@ -334,7 +371,7 @@ static value write_scaling(context *x, const og_node *n) {
   int first = x->temporary_count;
   value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
   int made = new_temporary(x);
-  fprintf(x->to, "%sPX_TRY(px__f_scale(&t%d, %s, %s, %s));\n", x->indent, made, descriptor("mul"),
+  fprintf(x->to, "%sPX_TRY(px__f_scale(&t[%d], %s, %s, %s));\n", x->indent, made, descriptor("mul"),
           left.c, right.c);
   return release_read(x, first);
 }
@@ -348,8 +385,8 @@ static value write_binary(context *x, const og_node *n) {
   if (is_number(x, n)) {
     if (!simple) return write_typed(x, n);
     value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
-    return (value){IS_NUMBER, og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c),
-                   NULL};
+    return (value){.sort = IS_NUMBER,
+                   .c = og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c)};
   }
   if (!simple) og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
   if (*n->text == '*' && is_number(x, n->items[1])) return write_scaling(x, n);
@@ -360,9 +397,9 @@ static value write_binary(context *x, const og_node *n) {
 
 static value write_negate(context *x, const og_node *n) {
   if (!is_number(x, n)) return write_operator(x, "neg", n);
-  return (value){IS_NUMBER,
-                 og_format("px__f_arith('-', PX_S(px_int(0)), %s)", write_node(x, n->items[0]).c),
-                 NULL};
+  if (n->items[0]->kind == OG_NUMBER) return write_number(og_format("-%s", n->items[0]->text));
+  const char *c = write_node(x, n->items[0]).c;
+  return (value){.sort = IS_NUMBER, .c = og_format("px__f_arith('-', PX_S(px_int(0)), %s)", c)};
 }
 
 // ---- choices
@@ -411,7 +448,7 @@ static void write_many(context *x, const og_node *n, const int *out, int count) 
   if (is_none(n)) return;
   if (count == 1) {
     const char *tensor = owned(x, n);
-    fprintf(x->to, "%st%d = %s;\n", x->indent, out[0], tensor);
+    fprintf(x->to, "%st[%d] = %s;\n", x->indent, out[0], tensor);
     return;
   }
   const og_op *op = n->kind == OG_CALL ? og_find(n->text) : NULL;
@@ -428,10 +465,11 @@ static void write_many(context *x, const og_node *n, const int *out, int count) 
     fprintf(x->to, "%svoid *r%d[%d] = {NULL};\n%sPX_TRY(px_op_call(%s, PX_CALL_NEW, a%d, r%d));\n",
             x->indent, made, count, x->indent, descriptor(op->name), arguments, made);
   for (int i = 0; i < count; i++)
-    fprintf(x->to, "%st%d = (px_tensor *)r%d[%d];\n", x->indent, out[i], made, i);
+    fprintf(x->to, "%st[%d] = (px_tensor *)r%d[%d];\n", x->indent, out[i], made, i);
 }
 
 static value write_choice(context *x, const og_node *n) {
+  if (is_list(n)) return (value){.sort = IS_OTHER, .c = "", .list = n};
   if (sort_of(x->op, n) != IS_TENSOR) return write_typed(x, n);
   int first = x->temporary_count, made = new_temporary(x);
   write_many(x, n, &made, 1);
@@ -439,8 +477,9 @@ static value write_choice(context *x, const og_node *n) {
 }
 
 static value write_constant(const og_node *n) {
-  if (!strcmp(n->text, "None")) return (value){IS_OTHER, "PX_NONE()", NULL};
-  return (value){IS_NUMBER, !strcmp(n->text, "True") ? "PX_B(true)" : "PX_B(false)", NULL};
+  if (!strcmp(n->text, "None")) return (value){.sort = IS_OTHER, .c = "PX_NONE()"};
+  bool truth = !strcmp(n->text, "True");
+  return typed_number(OG_BOOL, truth ? "PX_B(true)" : "PX_B(false)", truth ? "true" : "false");
 }
 
 static value write_node(context *x, const og_node *n) {
@@ -448,13 +487,13 @@ static value write_node(context *x, const og_node *n) {
     case OG_NAME:
       return write_name(x, n);
     case OG_NUMBER:
-      return write_number(n);
+      return write_number(n->text);
     case OG_STRING:
-      return (value){IS_OTHER, og_format("PX_TX(%s)", og_quote(n->text)), NULL};
+      return (value){.sort = IS_OTHER, .c = og_format("PX_TX(%s)", og_quote(n->text))};
     case OG_CONSTANT:
       return write_constant(n);
     case OG_LIST:
-      return (value){IS_OTHER, "", n};
+      return (value){.sort = IS_OTHER, .c = "", .list = n};
     case OG_COMPARE:
     case OG_LOGIC:
       return write_typed(x, n);
@@ -466,12 +505,12 @@ static value write_node(context *x, const og_node *n) {
       return write_negate(x, n);
     case OG_CALL:
       if (og_is_condition_call(n)) return write_typed(x, n);
-      return og_is_shape_call(n) ? (value){IS_OTHER, "", n} : write_call(x, n);
+      return og_is_shape_call(n) ? (value){.sort = IS_OTHER, .c = "", .list = n} : write_call(x, n);
     case OG_HELPER:
       return write_helper(x, n);
     case OG_SHAPE:
-      return (value){*n->text == 'n' ? IS_NUMBER : IS_OTHER,
-                     og_format("px__f_%s(%s)", n->text, write_name(x, n->items[0]).c), NULL};
+      return (value){.sort = *n->text == 'n' ? IS_NUMBER : IS_OTHER,
+                     .c = og_format("px__f_%s(%s)", n->text, write_name(x, n->items[0]).c)};
     default:
       og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
   }
@@ -527,7 +566,7 @@ static void write_tensor_let(context *x, const og_let *let, og_value *to, const 
   int out[OG_OP_RESULTS], first = x->temporary_count;
   for (int i = 0; i < let->count; i++) {
     out[i] = new_temporary(x);
-    to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(t%d)", out[i])};
+    to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(t[%d])", out[i])};
   }
   if (*guard)
     fprintf(x->to, "%sif (%s) ", x->indent, guard);
@@ -546,7 +585,7 @@ static void write_let(context *x, const og_let *let, const char *guard) {
     write_tensor_let(x, let, to, guard);
     return;
   }
-  if (sort == IS_NUMBER || let->node->kind == OG_CHOICE) {
+  if (!is_list(let->node)) {
     write_number_let(x, let, to);
     return;
   }
@@ -612,16 +651,26 @@ static void write_gradient(context *x, int i) {
   x->indent = "  ", x->temporary_count = 0;
 }
 
+// Writes the statements of a function after the declaration of its tensors.
+static void begin(context *x, og_body *b) { x->to = og_body_begin(b); }
+static void end(context *x, og_body *b, FILE *to) {
+  og_body_end(b);
+  if (x->tensors) fprintf(to, "  PX_F_TENSORS(%d);\n", x->tensors);
+  fprintf(to, "%s  return PX_OK;\n}\n\n", b->text);
+}
+
 bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.text; }
 
 void og_write_backward(FILE *to, const og_op *op) {
   if (!og_has_backward(op)) return;
-  context x = {.to = to, .op = op, .indent = "  "};
+  context x = {.op = op, .indent = "  "};
   // Compiled for size: the time is spent in the called ops.
   fprintf(to,
           "__attribute__((cold)) static px_status backward_%s(px_op_gradient *b) {\n"
           "  const px_value *a = b->args;\n  (void)a;\n",
           op->name);
+  og_body b;
+  begin(&x, &b);
   for (int k = 0; k < op->let_count; k++) {
     const char *guard = NULL;
     for (int i = 0; i < op->param_count; i++)
@@ -631,7 +680,7 @@ void og_write_backward(FILE *to, const og_op *op) {
   }
   for (int i = 0; i < op->param_count; i++)
     if (op->grad_nodes[i]) write_gradient(&x, i);
-  fprintf(to, "  return PX_OK;\n}\n\n");
+  end(&x, &b, to);
 }
 
 // Writes the statements of a body: lets, then the results.
@@ -640,6 +689,13 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
   for (int k = 0; k < op->let_count; k++) {
     const char *guard = guard_of(x, node, &op->lets[k]);
     if (guard) write_let(x, &op->lets[k], guard);
+  }
+  if (op->result_list) {
+    if (node->kind != OG_LIST) og_die(node->location, "the body of %s is not a list", op->name);
+    const char *list = write_list(x, node, OG_TENSORS);
+    fprintf(x->to, "  const px_value list = %s;\n", list);
+    fprintf(x->to, "  PX_TRY(px_list_new(&call->list, list.v.tensors, list.n));\n");
+    return;
   }
   if (op->result_count == 1) {
     const char *tensor = owned(x, node);
@@ -654,21 +710,24 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
   else
     write_many(x, node, out, op->result_count);
   for (int r = 0; r < op->result_count; r++)
-    fprintf(x->to, "  results[%d] = PX_MOVE(t%d);\n", r, out[r]);
+    fprintf(x->to, "  results[%d] = PX_MOVE(t[%d]);\n", r, out[r]);
 }
 
-// Writes the run function of a composite op given as a formula.
+// Writes the run function of an op given as a formula.
 static void write_composed(FILE *to, const og_op *op, const char *role, const og_field *field,
                            const og_node *node) {
   if (!node) return;
-  context x = {.to = to, .op = op, .indent = "  ", .body = true};
+  context x = {.op = op, .indent = "  ", .body = true};
   fprintf(to,
           "// %s\nstatic px_status %s_%s(px_call *call) {\n  const px_value *a = call->args;\n"
-          "  px_tensor **results = call->results;\n  (void)a;\n",
-          og_one_line(field->text), role, op->name);
+          "%s  (void)a;\n",
+          og_one_line(field->text), role, op->name,
+          op->result_list ? "" : "  px_tensor **results = call->results;\n");
   if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
+  og_body b;
+  begin(&x, &b);
   write_results(&x, op, node);
-  fprintf(to, "  return PX_OK;\n}\n\n");
+  end(&x, &b, to);
 }
 
 void og_write_body(FILE *to, const og_op *op) {
@@ -678,11 +737,13 @@ void og_write_body(FILE *to, const og_op *op) {
 }
 
 void og_write_formula(FILE *to, const og_op *formula) {
-  context x = {.to = to, .op = formula, .indent = "  ", .body = true};
+  context x = {.op = formula, .indent = "  ", .body = true};
   if (!formula->body_node) og_die(formula->location, "formula %s has no body", formula->name);
   (void)formula_function(formula->name);
   fprintf(to, "%s {\n  (void)a;\n", og_formula_prototype(formula->name));
   og_write_formula_checks(to, formula);
+  og_body b;
+  begin(&x, &b);
   write_results(&x, formula, formula->body_node);
-  fprintf(to, "  return PX_OK;\n}\n\n");
+  end(&x, &b, to);
 }

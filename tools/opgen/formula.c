@@ -81,8 +81,8 @@ static og_node *parse_word(lexer *l) {
   if (!strcmp(word, "True") || !strcmp(word, "False") || !strcmp(word, "None"))
     return new_node(l, OG_CONSTANT, word);
   if (peek(l) != '(') return new_node(l, OG_NAME, word);
-  static const char *const shapes[] = {"sizes",         "numel",  "dtype", "ndim",
-                                       "is_transposed", "format", "number"};
+  static const char *const shapes[] = {"sizes",         "numel",  "dtype",  "ndim",
+                                       "is_transposed", "format", "number", "device"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
@@ -298,6 +298,24 @@ static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
   op->save_result_mask |= 1u << i;
 }
 
+// Walks a dtype, in which tensors count as geometry.
+static void walk_dtype(og_op *op, const og_node *n, bool body) {
+  int which;
+  if (n->kind == OG_NAME && (og_param_find(op, n->text) >= 0 || og_let_find(op, n->text, &which)))
+    save_name(op, n, true, body);
+  for (int i = 0; i < n->count; i++)
+    if (n->kind == OG_CHOICE && i == 1)
+      walk(op, n->items[i], true, body);
+    else
+      walk_dtype(op, n->items[i], body);
+}
+// True if argument i of a call is a dtype.
+static bool takes_dtype(const og_node *call, int i) {
+  const og_op *op = og_find(call->text) ? og_find(call->text) : og_formula_named(call->text);
+  int at = op && call->keys[i] ? og_param_find(op, call->keys[i]) : i;
+  return op && at >= 0 && at < op->param_count && op->params[at].type == OG_DTYPE;
+}
+
 static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
   if (n->kind == OG_HELPER && !og_helper(n->text))
@@ -305,7 +323,11 @@ static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   bool geometry = n->kind == OG_SHAPE || og_is_condition_call(n) || og_is_shape_call(n);
   if (n->kind == OG_CALL && !geometry && !og_find(n->text) && !og_formula_named(n->text))
     og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
-  for (int i = 0; i < n->count; i++) walk(op, n->items[i], geometry || shape_only, body);
+  for (int i = 0; i < n->count; i++)
+    if (n->kind == OG_CALL && !geometry && takes_dtype(n, i))
+      walk_dtype(op, n->items[i], body);
+    else
+      walk(op, n->items[i], geometry || shape_only, body);
 }
 
 // Analyses the names of a list field: `masks condition`, `saves self result`.

@@ -180,8 +180,8 @@ void og_op_end(const og_op *op) {
     og_die(at, "expr of %s, which is not pointwise", op->name);
   if (!og_is(op, "reduce") && op->fold.text)
     og_die(at, "fold of %s, which is not a reduce op", op->name);
-  if (op->body.text && !og_is(op, "composite"))
-    og_die(at, "body of %s, which is not composite", op->name);
+  if (op->body.text && !og_is(op, "composite") && !og_is(op, "function"))
+    og_die(at, "body of %s, which is neither a composite nor a function", op->name);
   if (op->complex.text && (op->result_count != 1 || og_is(op, "composite")))
     og_die(at, "complex of %s, which is composite or has several results", op->name);
   if (op->of_unsigned.text && (op->result_count != 1 || og_is(op, "composite")))

@@ -17,6 +17,8 @@ static const struct {
               {"reduced", "px__shape_reduced", 1, 2, false},
               {"range", "px__shape_range", 0, 2, false},
               {"only", "px__shape_only", 0, 2, false},
+              {"others", "px__shape_others", 0, 2, false},
+              {"between", "px__shape_between", 1, 2, false},
               {"broadcast", "px__shape_broadcast", 2, 0, true}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -82,6 +84,11 @@ static void write_choice(const place *p, const og_node *n) {
 }
 
 static void write_shape(const place *p, const og_node *n) {
+  int i = n->kind == OG_NAME ? og_param_find(p->names->op, n->text) : -1;
+  if (i >= 0 && p->names->op->params[i].type == OG_INTS) {
+    fprintf(p->to, "%spx__shape_sizes(&%s, a[%d]);\n", p->indent, p->shape, i);
+    return;
+  }
   if (n->kind == OG_CHOICE) {
     write_choice(p, n);
     return;
@@ -117,50 +124,63 @@ static int param_of_sizes(const og_op *op, const og_node *n) {
 
 // ---- dtypes, as C expressions
 
-static const char *dtype(const og_op *op, const og_node *n);
+static const char *dtype(const og_scope *names, const og_node *n);
 
-static const char *named_dtype(const og_op *op, const og_node *n) {
-  static const char *const names[][2] = {
-      {"bool", "PX_BOOL"}, {"int64", "PX_INT64"}, {"int32", "PX_INT32"}};
-  int i = og_param_find(op, n->text);
-  if (i >= 0 && op->params[i].type == OG_TENSOR) return og_format("px__dtype_of(a[%d])", i);
-  if (i >= 0 && op->params[i].type == OG_DTYPE) return og_format("(px_dtype)a[%d].v.i", i);
-  for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-    if (!strcmp(n->text, names[k][0])) return names[k][1];
-  og_die(n->location, "'%s' has no dtype in a result of %s", n->text, op->name);
+static const char *named_dtype(const og_scope *names, const og_node *n) {
+  static const char *const dtypes[][2] = {
+      {"bool", "PX_BOOL"},           {"int64", "PX_INT64"},          {"int32", "PX_INT32"},
+      {"uint64", "PX_UINT64"},       {"float32", "PX_FLOAT32"},      {"float64", "PX_FLOAT64"},
+      {"complex64", "PX_COMPLEX64"}, {"complex128", "PX_COMPLEX128"}};
+  int i = og_param_find(names->op, n->text);
+  og_value let = {0};
+  if (i >= 0 && names->op->params[i].type == OG_TENSOR) return og_format("px__dtype_of(a[%d])", i);
+  if (i >= 0 && names->op->params[i].type == OG_DTYPE) return og_format("(px_dtype)a[%d].v.i", i);
+  for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++)
+    if (!strcmp(n->text, dtypes[k][0])) return dtypes[k][1];
+  if (i < 0 && names->other) let = names->other(n, names->context);
+  if (let.c && let.type == OG_TENSOR) return og_format("px__dtype_of(%s)", let.c);
+  og_die(n->location, "'%s' has no dtype in a line of %s", n->text, names->op->name);
 }
 
 // `weight or input`: the dtype of the first one if present, else of the second.
-static const char *first_dtype(const og_op *op, const og_node *n) {
+static const char *first_dtype(const og_scope *names, const og_node *n) {
   const og_node *maybe = n->items[0];
-  int i = maybe->kind == OG_NAME ? og_param_find(op, maybe->text) : -1;
-  if (*n->text != 'o' || i < 0 || !op->params[i].optional)
+  int i = maybe->kind == OG_NAME ? og_param_find(names->op, maybe->text) : -1;
+  if (*n->text != 'o' || i < 0 || !names->op->params[i].optional)
     og_die(n->location, "'%s' in a dtype of %s requires an optional parameter on its left side",
-           n->text, op->name);
-  return og_format("(a[%d].kind != PX_ARG_NONE ? %s : %s)", i, dtype(op, maybe),
-                   dtype(op, n->items[1]));
+           n->text, names->op->name);
+  const char *absent = names->op->params[i].type == OG_DTYPE
+                           ? og_format("px__is_dtype(a[%d])", i)
+                           : og_format("a[%d].kind != PX_ARG_NONE", i);
+  return og_format("(%s ? %s : %s)", absent, dtype(names, maybe), dtype(names, n->items[1]));
 }
 
-static const char *dtype(const og_op *op, const og_node *n) {
+static const char *dtype(const og_scope *names, const og_node *n) {
   static const struct {
     const char *name, *c;
     int count;
   } functions[] = {{"promoted", "px_dtype_promote", 2},
                    {"long", "px__sum_dtype", 1},
-                   {"acc", "px__acc_dtype", 1}};
-  if (n->kind == OG_NAME) return named_dtype(op, n);
-  if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(op, n);
+                   {"acc", "px__acc_dtype", 1},
+                   {"real", "px_dtype_to_real", 1},
+                   {"floating", "px__floating_dtype", 1}};
+  if (n->kind == OG_NAME) return named_dtype(names, n);
+  if (n->kind == OG_SHAPE && !strcmp(n->text, "dtype")) return named_dtype(names, n->items[0]);
+  if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(names, n);
+  if (n->kind == OG_CHOICE)
+    return og_format("(%s ? %s : %s)", og_condition(n->items[1], og_resolve, (void *)names),
+                     dtype(names, n->items[0]), dtype(names, n->items[2]));
   for (size_t k = 0; k < sizeof functions / sizeof *functions && n->kind == OG_CALL; k++) {
     if (strcmp(n->text, functions[k].name) || n->count != functions[k].count) continue;
-    const char *list = dtype(op, n->items[0]);
-    for (int i = 1; i < n->count; i++) list = og_format("%s, %s", list, dtype(op, n->items[i]));
+    const char *list = dtype(names, n->items[0]);
+    for (int i = 1; i < n->count; i++) list = og_format("%s, %s", list, dtype(names, n->items[i]));
     return og_format("%s(%s)", functions[k].c, list);
   }
-  og_die(n->location, "'%s' is not a dtype in a result of %s", n->text, op->name);
+  og_die(n->location, "'%s' is not a dtype in a line of %s", n->text, names->op->name);
 }
 
-const char *og_dtype_value(const og_op *op, const og_node *n) {
-  return og_format("PX_DT(%s)", dtype(op, n));
+const char *og_dtype_value(const og_scope *names, const og_node *n) {
+  return og_format("PX_DT(%s)", dtype(names, n));
 }
 
 // ---- a line
@@ -196,7 +216,7 @@ og_result og_result_parse(const og_op *op, const og_field *field) {
 // Writes the dtype of the following results; float(DTYPE) rejects other dtypes.
 static void write_dtype(FILE *to, const og_op *op, const og_node *n) {
   bool only = n->kind == OG_CALL && !strcmp(n->text, "float") && n->count == 1;
-  fprintf(to, "  d = %s;\n", dtype(op, only ? n->items[0] : n));
+  fprintf(to, "  d = %s;\n", dtype(&(og_scope){.op = op}, only ? n->items[0] : n));
   if (only)
     fprintf(to,
             "  if (!px_dtype_is_float(d)) return px__refuse_dtype(call->op, d, call->device);\n");

@@ -18,6 +18,26 @@
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
 
+void px__f_end(const px__f_owned *owned) {
+  for (int i = 0; i < owned->n; i++) px_release(owned->t[i]);
+}
+void px__f_release(px_tensor **t) {
+  px_release(*t);
+  *t = NULL;
+}
+px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args) {
+  void *results[4] = {NULL};
+  PX_TRY(px_op_call(op, PX_CALL_NEW, args, results));
+  *out = (px_tensor *)results[0];
+  for (int i = 1; i < 4; i++) px_release(results[i]);
+  return PX_OK;
+}
+px_status px__f_scale(px_tensor **out, const px_op *mul, px_value t, px_value number) {
+  const px_value args[2] = {t, px__f_scalar(number)};
+  if (px_value_float(number) != 1 || t.kind != PX_ARG_TENSOR) return px__f_call(out, mul, args);
+  *out = (px_tensor *)px_retain(t.v.tensor);
+  return PX_OK;
+}
 px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args) {
   px_value wide[PX_MAX_OPERANDS];
   PX_SCOPED(px_tensor) number = NULL;

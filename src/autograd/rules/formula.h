@@ -6,16 +6,19 @@
 #pragma once
 #include "phlox/op.h"
 
+// The tensors of a formula's function, released at its end.
+typedef struct px__f_owned {
+  px_tensor **t;
+  int n;
+} px__f_owned;
+void px__f_end(const px__f_owned *owned);
+#define PX_F_TENSORS(count) \
+  px_tensor *t[count] = {NULL}; \
+  __attribute__((cleanup(px__f_end))) const px__f_owned owned = {t, count}
+
 // Calls an op and returns its first result.
-__attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tensor **out,
-                                                                        const px_op *op,
-                                                                        const px_value *args) {
-  void *results[4] = {NULL};
-  PX_TRY(px_op_call(op, PX_CALL_NEW, args, results));
-  *out = (px_tensor *)results[0];
-  for (int i = 1; i < 4; i++) px_release(results[i]);
-  return PX_OK;
-}
+px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args)
+    __attribute__((warn_unused_result));
 
 // The same for a pointwise op in a gradient, which computes in float64 if all its tensors are
 // numbers: their dtype is not that of the gradient.
@@ -26,10 +29,7 @@ px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args
 static inline px_tensor *px__f_tensor(px_value v) {
   return v.kind == PX_ARG_TENSOR ? (px_tensor *)px_retain(v.v.tensor) : NULL;
 }
-static inline void px__f_release(px_tensor **t) {
-  px_release(*t);
-  *t = NULL;
-}
+void px__f_release(px_tensor **t);
 static inline bool px__f_is_number(px_value v) {
   return v.kind == PX_ARG_SCALAR || v.kind == PX_ARG_INT || v.kind == PX_ARG_FLOAT ||
          v.kind == PX_ARG_BOOL;
@@ -60,15 +60,8 @@ static inline px_value px__f_arith(char op, px_value a, px_value b) {
 }
 
 // tensor * number, with the op `mul`.
-__attribute__((warn_unused_result, unused)) static px_status px__f_scale(px_tensor **out,
-                                                                         const px_op *mul,
-                                                                         px_value t,
-                                                                         px_value number) {
-  const px_value args[2] = {t, px__f_scalar(number)};
-  if (px_value_float(number) != 1 || t.kind != PX_ARG_TENSOR) return px__f_call(out, mul, args);
-  *out = (px_tensor *)px_retain(t.v.tensor);
-  return PX_OK;
-}
+px_status px__f_scale(px_tensor **out, const px_op *mul, px_value t, px_value number)
+    __attribute__((warn_unused_result));
 
 // Sizes of an argument. A number has no dimensions.
 static inline px_value px__f_sizes(px_value v) {
@@ -83,6 +76,9 @@ static inline px_value px__f_ndim(px_value v) {
 }
 static inline px_value px__f_dtype(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
+}
+static inline px_value px__f_device(px_value v) {
+  return v.kind == PX_ARG_TENSOR ? PX_DV(px_tensor_device(v.v.tensor)) : PX_NONE();
 }
 // True if the argument is not a tensor: a number, or none.
 static inline px_value px__f_number(px_value v) { return PX_I(v.kind != PX_ARG_TENSOR); }
