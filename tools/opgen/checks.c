@@ -16,6 +16,7 @@ static const og_function functions[] = {
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
     {"needs_grad", "px__is_differentiated", 1, OG_BOOL, "requires grad", NULL},
+    {"lowest", "px__lowest", 1, OG_FLOAT, NULL, NULL},
     {"batched", "px__is_batched_value", 1, OG_BOOL, "is batched", NULL},
     {"autocasts", "px__autocasts", 1, OG_BOOL, "is cast by autocast", NULL},
     {"same_device", "px__same_device", 2, OG_BOOL, "is on the device of %s", NULL},
