@@ -284,7 +284,11 @@ static const char *write_argument(context *x, const og_node *n, const og_param *
   bool passed = is_none(n) || n->kind == OG_SHAPE || (i >= 0 && x->op->params[i].type == OG_DTYPE);
   og_scope names = names_of(x);
   if (p->type == OG_DTYPE && !passed) return og_dtype_value(&names, n);
-  return coerce(x, write_node(x, n), p, call);
+  // rows(x, 2) is a list here, and a number elsewhere.
+  value list = {.sort = IS_OTHER, .c = "", .list = n};
+  return coerce(x,
+                p->type == OG_INTS && n->kind != OG_SHAPE && is_list(n) ? list : write_node(x, n),
+                p, call);
 }
 
 // Writes the arguments of a call of an op or a formula as an array; returns its number.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Complex numbers without kernels: composed from their parts. Matrix products on the CPU are four
 // products of real matrices. GPUs have kernels.
+#include "formulas.h"
 #include "hidden/linalg.h"
 #include "hidden/arithmetic.h"
 #include "ops/core/run.h"
@@ -257,16 +258,6 @@ PX_RUN(scatter_value_add_or_multiply_of_complex) {
 
 // ---- softmax
 
-// Subtracts the maximum real part along dim, so that exp does not overflow.
-static px_status shifted(px_tensor **out, const px_tensor *t, int64_t dim) {
-  PX_SCOPED(px_tensor) real = NULL;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) max = NULL;
-  PX_TRY(px_real(&real, t));
-  PX_TRY(px_tensor_detach(&plain, real));
-  PX_TRY(px_amax(&max, plain, &dim, 1, true));
-  return px_sub(out, t, max, px_int(1));
-}
 // Unsigned integers, only with a floating-point dtype argument. They are converted first.
 static px_status softmax_of_unsigned(px_call *call, const px_tensor *self, px_dtype dtype,
                                      int64_t dim, bool log) {
@@ -282,27 +273,8 @@ PX_RUN(_softmax_of_complex) {
   if (px__is_unsigned((px_dtype)args->self->dtype))
     return softmax_of_unsigned(call, args->self, args->dtype, args->dim, args->log);
   px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
-  bool is_complex32 = dtype == PX_COMPLEX32;
-  int64_t dim = args->dim;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) low = NULL;
-  PX_SCOPED(px_tensor) each = NULL;
-  PX_SCOPED(px_tensor) total = NULL;
-  PX_SCOPED(px_tensor) logs = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(
-      px_to(&wide, args->self, is_complex32 ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
-  if (!wide->numel) return px_clone(&call->results[0], wide, NULL);
-  PX_TRY(shifted(&low, wide, dim));
-  PX_TRY(px_exp(&each, low));
-  PX_TRY(px_sum(&total, each, &dim, 1, true, PX_DTYPE_NONE));
-  if (args->log) {
-    PX_TRY(px_log(&logs, total));
-    PX_TRY(px_sub(&made, low, logs, px_int(1)));
-  } else {
-    PX_TRY(px_div(&made, each, total));
-  }
-  return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
+  const px_value of[] = {PX_T(args->self), PX_I(args->dim), PX_DT(dtype), PX_B(args->log)};
+  return px__formula_softmax_of_parts(call->results, of);
 }
 
 // ---- construction from parts

@@ -10,20 +10,9 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
-#include "run_functions/layer.h"
 #include "run_functions/norm.h"
 
 #include <stdio.h>
-
-// ---- layer_norm
-
-PX_RUN(layer_norm) {
-  PX_SCOPED(px_tensor) mean = NULL;
-  PX_SCOPED(px_tensor) rstd = NULL;
-  px_value shape = args->normalized_shape;
-  return px_native_layer_norm(&call->results[0], &mean, &rstd, args->input, shape.v.ints, shape.n,
-                              args->weight, args->bias, args->eps);
-}
 
 // ---- batch_norm
 
@@ -146,13 +135,6 @@ PX_RUN(batch_norm_with_statistics) {
   return update_running(var, variance, args->momentum);
 }
 
-PX_RUN(batch_norm_without_running) {
-  px_tensor **out = call->results;
-  return px_batch_norm_with_statistics(&out[0], &out[1], &out[2], args->input, args->weight,
-                                       args->bias, NULL, NULL, args->training, args->momentum,
-                                       args->eps);
-}
-
 // ---- cosine similarity
 
 // Expands t to all dimensions of the broadcast shape, and to its size in `dim`. Other sizes
@@ -177,25 +159,6 @@ PX_RUN(cosine_similarity) {
   PX_TRY(expand_along(&x1, a, ndim, sizes, dim));
   PX_TRY(expand_along(&x2, b, ndim, sizes, dim));
   return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
-}
-
-// ---- weight normalisation
-
-// Norms over all dimensions but one, with keepdim. Vectors get a dimension of size 1, because an
-// empty list means all dimensions.
-PX_RUN(norm_except_dim) {
-  const px_tensor *v = args->v;
-  px_scalar p = px_int(args->pow);
-  int64_t others[PX_MAX_DIMS];
-  int dim, count = 0;
-  if (args->dim == -1) return px_norm(&call->results[0], v, p, NULL, 0, false, PX_DTYPE_NONE);
-  PX_TRY(px__wrap_dim(&dim, args->dim, v->ndim));
-  for (int d = 0; d < v->ndim; d++)
-    if (d != dim) others[count++] = d;
-  if (v->ndim != 1) return px_norm(&call->results[0], v, p, others, count, true, PX_DTYPE_NONE);
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_TRY(px_unsqueeze(&column, v, 1));
-  return px_norm(&call->results[0], column, p, (int64_t[]){1}, 1, false, PX_DTYPE_NONE);
 }
 
 // ---- group_norm: layer_norm over the channels of a group, then scale and shift per channel
@@ -279,56 +242,6 @@ PX_RUN(group_norm) {
   return PX_OK;
 }
 
-// Computes in float32 or float64. The statistics come from recorded ops and have gradients.
-PX_RUN(native_group_norm) {
-  const px_tensor *x = args->input;
-  int64_t n = args->N, groups = args->group, each = n ? x->numel / (n * groups) : 0, last = -1;
-  px_dtype dtype = (px_dtype)x->dtype;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) mean = NULL;
-  PX_SCOPED(px_tensor) variance = NULL;
-  PX_SCOPED(px_tensor) shifted = NULL;
-  PX_SCOPED(px_tensor) rstd = NULL;
-  PX_SCOPED(px_tensor) centred = NULL;
-  PX_SCOPED(px_tensor) normal = NULL;
-  PX_SCOPED(px_tensor) reshaped = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) biased = NULL;
-  PX_TRY(
-      px_to(&wide, x, dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_reshape(&flat, wide, (const int64_t[]){n, groups, each}, 3));
-  PX_TRY(px_mean(&mean, flat, &last, 1, true, PX_DTYPE_NONE));
-  PX_TRY(px_var(&variance, flat, &last, 1, px_int(0), true));
-  PX_TRY(px_add_scalar(&shifted, variance, px_float(args->eps), px_int(1)));
-  PX_TRY(px_rsqrt(&rstd, shifted));
-  PX_TRY(px_sub(&centred, flat, mean, px_int(1)));
-  PX_TRY(px_mul(&normal, centred, rstd));
-  PX_TRY(px_reshape(&reshaped, normal, x->sizes, x->ndim));
-  if (args->weight) {
-    PX_SCOPED(px_tensor) scale = NULL;
-    PX_TRY(per_channel(&scale, args->weight, x->ndim));
-    PX_TRY(px_mul(&scaled, reshaped, scale));
-  } else {
-    scaled = px_retain(reshaped);
-  }
-  if (args->bias) {
-    PX_SCOPED(px_tensor) shift = NULL;
-    PX_TRY(per_channel(&shift, args->bias, x->ndim));
-    PX_TRY(px_add(&biased, scaled, shift, px_int(1)));
-  } else {
-    biased = px_retain(scaled);
-  }
-  px_dtype stats_dtype = args->weight ? (px_dtype)args->weight->dtype : dtype;
-  PX_SCOPED(px_tensor) flat_mean = NULL;
-  PX_SCOPED(px_tensor) flat_rstd = NULL;
-  PX_TRY(px_to(&call->results[0], biased, dtype, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_squeeze_dim(&flat_mean, mean, &last, 1));
-  PX_TRY(px_squeeze_dim(&flat_rstd, rstd, &last, 1));
-  PX_TRY(px_to(&call->results[1], flat_mean, stats_dtype, PX_DEVICE_NONE, false, false));
-  return px_to(&call->results[2], flat_rstd, stats_dtype, PX_DEVICE_NONE, false, false);
-}
-
 // ---- dropout
 
 // Elements per thread of PyTorch's kernel: 16 bytes' worth, halved until it divides numel. 1 if x
@@ -364,33 +277,4 @@ PX_RUN(dropout) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_TRY(draw_mask(&mask, x, 1 - p));
   return px_mul(&call->results[0], x, mask);
-}
-
-// ---- softmax with an implicit dimension
-
-// The given dimension, or PyTorch's legacy default.
-static px_status implicit_dim(int64_t *dim, px_value given, const px_tensor *t, const char *name) {
-  *dim = px__given(given) ? given.v.i : t->ndim == 2 || t->ndim > 3;
-  if (px__given(given)) return PX_OK;
-  return px_warn(PX_WARN_USER,
-                 "Implicit dimension choice for %s has been deprecated. Change the call to include "
-                 "dim=X as an argument.",
-                 name);
-}
-PX_RUN(softmax_implicit) {
-  int64_t dim;
-  PX_TRY(implicit_dim(&dim, args->dim, args->self, "softmax"));
-  return px_softmax(&call->results[0], args->self, dim, args->dtype);
-}
-PX_RUN(log_softmax_implicit) {
-  int64_t dim;
-  PX_TRY(implicit_dim(&dim, args->dim, args->self, "log_softmax"));
-  return px_log_softmax(&call->results[0], args->self, dim, args->dtype);
-}
-PX_RUN(softmin_implicit) {
-  int64_t dim;
-  PX_SCOPED(px_tensor) negated = NULL;
-  PX_TRY(implicit_dim(&dim, args->dim, args->self, "softmin"));
-  PX_TRY(px_neg(&negated, args->self));
-  return px_softmax(&call->results[0], negated, dim, args->dtype);
 }
