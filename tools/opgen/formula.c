@@ -80,9 +80,11 @@ static og_node *parse_word(lexer *l) {
   char *word = take_word(l);
   if (!strcmp(word, "True") || !strcmp(word, "False") || !strcmp(word, "None"))
     return new_node(l, OG_CONSTANT, word);
+  if (peek(l) != '(' && !strcmp(word, "inf")) return new_node(l, OG_NUMBER, "(double)INFINITY");
+  if (peek(l) != '(' && !strcmp(word, "nan")) return new_node(l, OG_NUMBER, "(double)NAN");
   if (peek(l) != '(') return new_node(l, OG_NAME, word);
-  static const char *const shapes[] = {"sizes",         "numel",  "dtype",  "ndim",
-                                       "is_transposed", "format", "number", "device"};
+  static const char *const shapes[] = {"sizes",  "numel",  "dtype",  "ndim",  "is_transposed",
+                                       "format", "number", "device", "least", "greatest"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     if (!strcmp(word, shapes[i])) {
       og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));

@@ -38,6 +38,17 @@ px_status px__f_scale(px_tensor **out, const px_op *mul, px_value t, px_value nu
   *out = (px_tensor *)px_retain(t.v.tensor);
   return PX_OK;
 }
+static px_value limit(px_dtype dtype, bool least) {
+  int bits = (int)px_dtype_size(dtype) * 8;
+  if (px_dtype_is_float(dtype)) return PX_S(px_float(least ? -INFINITY : INFINITY));
+  if (px_dtype_is_complex(dtype)) return PX_S(px_int(0));
+  if (dtype == PX_BOOL) return PX_S(px_bool(!least));
+  if (px_dtype_is_signed(dtype))
+    return PX_S(px_int(least ? INT64_MIN >> (64 - bits) : INT64_MAX >> (64 - bits)));
+  return PX_S(px_int(least ? 0 : INT64_MAX >> (bits < 64 ? 63 - bits : 0)));
+}
+px_value px__f_least(px_value v) { return limit(px_tensor_dtype(v.v.tensor), true); }
+px_value px__f_greatest(px_value v) { return limit(px_tensor_dtype(v.v.tensor), false); }
 px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args) {
   px_value wide[PX_MAX_OPERANDS];
   PX_SCOPED(px_tensor) number = NULL;

@@ -4,6 +4,8 @@
 // Uses public headers only, so that bodies of composite ops (build/gen/ops_N.c) can include it as
 // well as backward functions.
 #pragma once
+#include <math.h>
+
 #include "phlox/op.h"
 
 // The tensors of a formula's function, released at its end.
@@ -82,6 +84,9 @@ static inline px_value px__f_device(px_value v) {
 }
 // True if the argument is not a tensor: a number, or none.
 static inline px_value px__f_number(px_value v) { return PX_I(v.kind != PX_ARG_TENSOR); }
+// Limits of a dtype, infinite if it has infinities; 0 for complex numbers.
+px_value px__f_least(px_value v);
+px_value px__f_greatest(px_value v);
 // Name of the tensor's suggested memory format.
 static inline px_value px__f_format(px_value v) {
   return PX_TX(px_memory_format_name(px_tensor_suggest_format(v.v.tensor)));
