@@ -356,6 +356,19 @@ PX_TEST(gradients_tested_for_none_are_optional) {
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "if ((b->needs & 1u) && b->grads[0] && (b->grads[1])) {"));
 }
+PX_TEST(gradients_of_results_are_refused) {
+  const char *two =
+      "op x(Tensor self) -> (Tensor a, Tensor b)\n  kind view\n  run f\n  shape any\n"
+      "  doc D.\n  grad self = grad_a\n  nograd ";
+  char table[512];
+  snprintf(table, sizeof table, "%sb\n", two);
+  show("x", table);
+  CHECK(strstr(text,
+               "PX_CHECK(!b->grads[1], PX_UNIMPLEMENTED, \"the gradient of x with respect to "
+               "its b is not implemented\");"));
+  snprintf(table, sizeof table, "%sself\n", two);
+  REFUSED(table, "7: x has no result 'self'");
+}
 PX_TEST(formulas_are_functions) {
   show("f",
        "formula f(Tensor self, int[] size, int n=2) -> (Tensor a, Tensor b)\n"

@@ -665,6 +665,22 @@ static void end(context *x, og_body *b, FILE *to) {
 
 bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.text; }
 
+// Results named in `nograd`: the derivative by their gradients is missing.
+static void write_missing(context *x) {
+  const og_op *op = x->op;
+  char *names = strdup(op->nograd.text ? op->nograd.text : "");
+  for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
+    int r = og_result_find(op, name);
+    if (r < 0) og_die(op->nograd.location, "%s has no result '%s'", op->name, name);
+    fprintf(
+        x->to,
+        "  PX_CHECK(!b->grads[%d], PX_UNIMPLEMENTED, \"the gradient of %s with respect to its %s "
+        "is not implemented\");\n",
+        r, op->name, name);
+  }
+  free(names);
+}
+
 void og_write_backward(FILE *to, const og_op *op) {
   if (!og_has_backward(op)) return;
   context x = {.op = op, .indent = "  "};
@@ -675,6 +691,7 @@ void og_write_backward(FILE *to, const og_op *op) {
           op->name);
   og_body b;
   begin(&x, &b);
+  write_missing(&x);
   for (int k = 0; k < op->let_count; k++) {
     const char *guard = NULL;
     for (int i = 0; i < op->param_count; i++)
