@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Checks size limits and banned calls: functions have at most 80 lines, files 1000, lines 100 columns; every file has a licence line. Python
-# is at most one line in ten of the product, including its tables and build tools; examples and benchmarks are programs that use it and do not
-# count. The library neither prints nor exits.
+# with its build tools does not grow beyond one in ten of the product's lines of release 0.13: a ratio to today's lines would fall with each
+# formula that replaces C. Examples and benchmarks are programs that use it and do not count. The library neither prints nor exits.
 set -u
 status=0
 complain() { echo "$1"; status=1; }
@@ -32,7 +32,5 @@ done
 
 count() { cat /dev/null $(git ls-files "$@") | grep -cvE '^\s*(//.*|#.*)?$'; }
 python=$(count 'python/*.py' 'tools/*.py')
-other=$(count 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cuh' 'backends/*.cc' 'python/ext/*.[ch]' 'tools/*.[ch]' \
-  'include/*.def' 'backends/*.sym' 'ops/*.op' 'layers/*.layer' 'optim/*.optim' Makefile 'tools/*.sh' 'script/*')
-[ $((python * 10)) -le $((python + other)) ] || complain "Python is $python of $((python + other)) lines: more than one in ten"
+[ "$python" -le 16700 ] || complain "Python is $python lines, 16,700 at most"
 exit $status
