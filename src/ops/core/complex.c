@@ -314,16 +314,3 @@ PX_RUN(conj_physical) {
   call->results[0] = px_retain(self);
   return PX_OK;
 }
-
-PX_RUN(polar) {
-  PX_SCOPED(px_tensor) cosine = NULL;
-  PX_SCOPED(px_tensor) sine = NULL;
-  PX_SCOPED(px_tensor) real = NULL;
-  PX_SCOPED(px_tensor) imag = NULL;
-  PX_TRY(check_parts(args->abs, args->angle, "polar"));
-  PX_TRY(px_cos(&cosine, args->angle));
-  PX_TRY(px_sin(&sine, args->angle));
-  PX_TRY(px_mul(&real, args->abs, cosine));
-  PX_TRY(px_mul(&imag, args->abs, sine));
-  return px_complex_of(&call->results[0], real, imag);
-}

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formulas.h"
 #include "hidden/factor.h"
 #include "ops/core/matrices.h"
 #include "phlox/ops/arithmetic.h"
@@ -397,75 +398,8 @@ static px_status bounds_of_numbers(px_tensor **atol_out, px_tensor **rtol_out, c
   if (px__given(rtol)) PX_TRY(number(&r, px_value_float(rtol)));
   return bounds(atol_out, rtol_out, t, a, r);
 }
-// Mask of the values greater than both tolerances. values must not be empty.
-static px_status count_mask(px_tensor **out, const px_tensor *values, const px_tensor *atol,
-                            const px_tensor *rtol) {
-  int64_t last = -1;
-  PX_SCOPED(px_tensor) greatest = NULL;
-  PX_SCOPED(px_tensor) share = NULL;
-  PX_SCOPED(px_tensor) bound = NULL;
-  PX_SCOPED(px_tensor) floor = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_amax(&greatest, values, &last, 1, false));
-  PX_TRY(px_mul(&share, greatest, rtol));
-  PX_TRY(px__tensor_to(&floor, atol, (px_dtype)share->dtype, PX_DEVICE_NONE));
-  PX_TRY(px_clamp_min(&bound, share, floor));
-  PX_TRY(px_unsqueeze(&wide, bound, -1));
-  return px_gt(out, values, wide);
-}
-
 // ---- pseudoinverses
 
-// columns * diag(1 / counted values) * rows.
-static px_status scaled_product(px_tensor **out, const px_tensor *columns, const px_tensor *values,
-                                const px_tensor *counted, const px_tensor *rows) {
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_TRY(px_reciprocal(&inverse, values));
-  PX_TRY(number(&none, 0));
-  PX_TRY(px_where(&factors, counted, inverse, none));
-  PX_TRY(px_unsqueeze(&wide, factors, -2));
-  PX_TRY(px_mul(&scaled, columns, wide));
-  return px_matmul(out, scaled, rows);
-}
-static px_status symmetric_pinv(px_tensor **out, const px_tensor *self, const px_tensor *atol,
-                                const px_tensor *rtol) {
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) vectors = NULL;
-  PX_SCOPED(px_tensor) sizes = NULL;
-  PX_SCOPED(px_tensor) counted = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_TRY(eigh(&values, &vectors, self, "L", true));
-  PX_TRY(px_abs(&sizes, values));
-  PX_TRY(count_mask(&counted, sizes, atol, rtol));
-  PX_TRY(adjoint(&rows, vectors));
-  return scaled_product(out, vectors, values, counted, rows);
-}
-PX_RUN(_linalg_pinv) {
-  const px_tensor *self = args->self;
-  PX_TRY(px__check_matrices(self, "linalg.pinv", "A"));
-  PX_SCOPED(px_tensor) u = NULL;
-  PX_SCOPED(px_tensor) s = NULL;
-  PX_SCOPED(px_tensor) vh = NULL;
-  PX_SCOPED(px_tensor) counted = NULL;
-  PX_SCOPED(px_tensor) columns = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  if (!self->numel) {
-    int64_t sizes[PX_MAX_DIMS];
-    px__sizes_copy(sizes, self->sizes, self->ndim);
-    sizes[self->ndim - 2] = columns_of(self), sizes[self->ndim - 1] = rows_of(self);
-    return px__zeros_like_sized(&call->results[0], self, self->ndim, sizes);
-  }
-  if (args->hermitian) return symmetric_pinv(&call->results[0], self, args->atol, args->rtol);
-  PX_TRY(singular(&u, &s, &vh, self, false, true));
-  PX_TRY(count_mask(&counted, s, args->atol, args->rtol));
-  PX_TRY(adjoint(&columns, vh));
-  PX_TRY(adjoint(&rows, u));
-  return scaled_product(&call->results[0], columns, s, counted, rows);
-}
 static px_status check_constant(const px_tensor *t, const char *name) {
   PX_CHECK(!t || !is_recorded(t), PX_RUNTIME,
            "The function 'linalg_pinv' is not differentiable with respect to argument '%s'. This "
@@ -528,7 +462,8 @@ static px_status rank_of(px_tensor **out, const px_tensor *t, const px_tensor *a
     return px_zeros(out, t->sizes, t->ndim - 2, PX_INT64, px__tensor_device(t), false, false);
   PX_TRY(hermitian ? px_linalg_eigvalsh(&values, plain, "L") : singular_values(&values, plain));
   PX_TRY(px_abs(&sizes, values));
-  PX_TRY(count_mask(&counted, sizes, atol, rtol));
+  const px_value of[] = {PX_T(sizes), PX_T(atol), PX_T(rtol)};
+  PX_TRY(px__formula_above(&counted, of));
   return px_sum(out, counted, &last, 1, false, PX_DTYPE_NONE);
 }
 PX_RUN(linalg_matrix_rank) {
@@ -557,88 +492,4 @@ PX_RUN(linalg_matrix_rank_tol_tensor) {
   PX_SCOPED(px_tensor) none = NULL;
   PX_TRY(number(&none, 0));
   return px_linalg_matrix_rank(&call->results[0], args->input, args->tol, none, args->hermitian);
-}
-
-// ---- condition numbers
-
-static px_status norms_of_empty(px_tensor **out, const px_tensor *t) {
-  return px_zeros(out, t->sizes, t->ndim - 2, real_of(t), px__tensor_device(t), false, false);
-}
-static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool ascending) {
-  int64_t last = -1;
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) first = NULL;
-  PX_SCOPED(px_tensor) final = NULL;
-  PX_SCOPED(px_tensor) ratio = NULL;
-  PX_TRY(singular_values(&values, self));
-  int64_t n = columns_of(values);
-  PX_TRY(px_narrow(&first, values, -1, 0, 1));
-  PX_TRY(px_narrow(&final, values, -1, n - 1, 1));
-  PX_TRY(ascending ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
-  return px_squeeze_dim(out, ratio, &last, 1);
-}
-// The inverse, filled with infinity for singular matrices.
-static px_status inverse_or_infinity(px_tensor **out, const px_tensor *self) {
-  int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) info = NULL;
-  PX_SCOPED(px_tensor) singular = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_linalg_inv_ex(&inverse, &info, self, false));
-  px__sizes_copy(sizes, info->sizes, info->ndim);
-  sizes[info->ndim] = sizes[info->ndim + 1] = 1;
-  PX_TRY(px_gt_scalar(&singular, info, px_int(0)));
-  PX_TRY(px_reshape(&wide, singular, sizes, info->ndim + 2));
-  return px_masked_fill(out, inverse, wide, px_float(INFINITY));
-}
-PX_RUN(linalg_cond) {
-  const px_tensor *self = args->self;
-  double order = px__given(args->p) ? px_value_float(args->p) : 2;
-  char name[64];
-  int64_t dims[2] = {-2, -1};
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) norm = NULL;
-  PX_SCOPED(px_tensor) other = NULL;
-  bool known = fabs(order) == 2 || fabs(order) == 1 || isinf(order);
-  PX_CHECK(known, PX_VALUE, "linalg.cond got an invalid norm type: %g", order);
-  snprintf(name, sizeof name, "linalg.cond(ord=%g)", order);
-  if (fabs(order) != 2) PX_TRY(px__check_square(self, name));
-  if (!self->numel) return norms_of_empty(&call->results[0], self);
-  if (fabs(order) == 2) return ratio_of_values(&call->results[0], self, order < 0);
-  PX_TRY(inverse_or_infinity(&inverse, self));
-  PX_TRY(px_linalg_matrix_norm(&norm, self, px_float(order), dims, 2, false, PX_DTYPE_NONE));
-  PX_TRY(px_linalg_matrix_norm(&other, inverse, px_float(order), dims, 2, false, PX_DTYPE_NONE));
-  return px_mul(&call->results[0], norm, other);
-}
-// Sum of the singular values times the sum of their inverses; infinity if one is 0.
-static px_status nuclear(px_tensor **out, const px_tensor *self) {
-  int64_t last = -1;
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(singular_values(&values, self));
-  PX_TRY(px_reciprocal(&inverse, values));
-  PX_TRY(px_sum(&sum, values, &last, 1, false, PX_DTYPE_NONE));
-  PX_TRY(px_sum(&other, inverse, &last, 1, false, PX_DTYPE_NONE));
-  return px_mul(out, sum, other);
-}
-PX_RUN(linalg_cond_named) {
-  const px_tensor *self = args->self;
-  char name[64];
-  int64_t dims[2] = {-2, -1};
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) norm = NULL;
-  PX_SCOPED(px_tensor) other = NULL;
-  snprintf(name, sizeof name, "linalg.cond(ord=%.32s)", args->p);
-  PX_TRY(px__check_square(self, name));
-  bool nuc = !strcmp(args->p, "nuc");
-  PX_CHECK(nuc || !strcmp(args->p, "fro"), PX_VALUE, "linalg.cond got an invalid norm type: %s",
-           args->p);
-  if (!self->numel) return norms_of_empty(&call->results[0], self);
-  if (nuc) return nuclear(&call->results[0], self);
-  PX_TRY(inverse_or_infinity(&inverse, self));
-  PX_TRY(px_linalg_matrix_norm_named(&norm, self, "fro", dims, 2, false, PX_DTYPE_NONE));
-  PX_TRY(px_linalg_matrix_norm_named(&other, inverse, "fro", dims, 2, false, PX_DTYPE_NONE));
-  return px_mul(&call->results[0], norm, other);
 }

@@ -90,28 +90,7 @@ PX_RUN(addr) {
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
 
-// The sum of a batch of products is one product with the batch in the inner dimension.
-PX_RUN(addbmm) {
-  const px_tensor *a = args->batch1, *b = args->batch2;
-  int64_t inner = px__product(a->sizes[0], a->sizes[2]);
-  int64_t left[2] = {a->sizes[1], inner}, right[2] = {inner, b->sizes[2]};
-  PX_SCOPED(px_tensor) permuted = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) columns = NULL;
-  PX_TRY(px_transpose(&permuted, a, 0, 1));
-  PX_TRY(px_reshape(&rows, permuted, left, 2));
-  PX_TRY(px_reshape(&columns, b, right, 2));
-  return px_addmm(&call->results[0], args->self, rows, columns, args->beta, args->alpha);
-}
-
 // ---- operands of any shape
-
-PX_RUN(inner) {
-  const px_tensor *a = args->self, *b = args->other;
-  int64_t last = -1;
-  if (!a->ndim || !b->ndim) return px_mul(&call->results[0], a, b);
-  return px_tensordot(&call->results[0], a, b, &last, 1, &last, 1);
-}
 
 // Reshapes t with a size of 1 before (odd = 1) or after (odd = 0) each of its own.
 static px_status interleave_ones(px_tensor **out, const px_tensor *t, int ndim, int odd) {
@@ -224,22 +203,6 @@ PX_RUN(tensordot) {
 
 // ---- vector products
 
-// a rolled by one times b rolled by two.
-static px_status rolled_product(px_tensor **out, const px_tensor *a, const px_tensor *b,
-                                int64_t dim) {
-  PX_SCOPED(px_tensor) next = NULL;
-  PX_SCOPED(px_tensor) after = NULL;
-  PX_TRY(px_roll(&next, a, (const int64_t[]){-1}, 1, &dim, 1));
-  PX_TRY(px_roll(&after, b, (const int64_t[]){-2}, 1, &dim, 1));
-  return px_mul(out, next, after);
-}
-PX_RUN(linalg_cross) {
-  PX_SCOPED(px_tensor) plus = NULL;
-  PX_SCOPED(px_tensor) minus = NULL;
-  PX_TRY(rolled_product(&plus, args->self, args->other, args->dim));
-  PX_TRY(rolled_product(&minus, args->other, args->self, args->dim));
-  return px_sub(&call->results[0], plus, minus, px_int(1));
-}
 PX_RUN(cross) {
   const px_tensor *self = args->self;
   if (px__given(args->dim))

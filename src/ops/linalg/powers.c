@@ -64,41 +64,6 @@ PX_RUN(linalg_matrix_power) {
   return power(&call->results[0], inverse, 0 - (uint64_t)n);
 }
 
-// ---- roots
-
-// x diag(s) y^H.
-static px_status scaled_product(px_tensor **out, const px_tensor *x, const px_tensor *s,
-                                const px_tensor *y) {
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) adjoint = NULL;
-  PX_TRY(px_unsqueeze(&row, s, -2));
-  PX_TRY(px_mul(&scaled, x, row));
-  PX_TRY(px_adjoint(&adjoint, y));
-  return px_matmul(out, scaled, adjoint);
-}
-PX_RUN(linalg_matrix_sqrth) {
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) vectors = NULL;
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) roots = NULL;
-  PX_TRY(px__check_square(args->self, "linalg.matrix_sqrth"));
-  PX_TRY(px_linalg_eigh(&values, &vectors, args->self, "L"));
-  PX_TRY(px_relu(&above, values));
-  PX_TRY(px_sqrt(&roots, above));
-  return scaled_product(&call->results[0], vectors, roots, vectors);
-}
-PX_RUN(linalg_polar) {
-  PX_SCOPED(px_tensor) u = NULL;
-  PX_SCOPED(px_tensor) s = NULL;
-  PX_SCOPED(px_tensor) vh = NULL;
-  PX_SCOPED(px_tensor) v = NULL;
-  PX_TRY(px_linalg_svd(&u, &s, &vh, args->A, false, NULL));
-  PX_TRY(px_adjoint(&v, vh));
-  PX_TRY(px_matmul(&call->results[0], u, vh));
-  return scaled_product(&call->results[1], v, s, v);
-}
-
 // ---- products of several
 
 // The operands of multi_dot as matrices, with vectors at the ends unsqueezed, and the dynamic
@@ -288,12 +253,6 @@ PX_RUN(_linalg_matrix_exp) {
   PX_TRY(status);
   return px__tensor_to(&call->results[0], wide_result, dtype, PX_DEVICE_NONE);
 }
-PX_RUN(linalg_matrix_exp) {
-  PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
-  PX_TRY(px__check_numbers(args->self, "linalg.matrix_exp", true));
-  return px__linalg_matrix_exp(&call->results[0], args->self);
-}
-
 // ---- tensors as matrices
 
 PX_RUN(linalg_tensorinv) {
@@ -341,42 +300,4 @@ PX_RUN(linalg_tensorsolve) {
   PX_TRY(px_reshape(&flat, other, &n, 1));
   PX_TRY(px_linalg_solve(&solution, matrix, flat, true));
   return px_reshape(&call->results[0], solution, self->sizes + leading, kept);
-}
-
-// The powers of x from 0 to n - 1 in a new last dimension.
-static px_status powers_of(px_tensor **out, const px_tensor *x, int64_t n) {
-  int64_t sizes[PX_MAX_DIMS];
-  int ndim = x->ndim + 1;
-  px_dtype own = (px_dtype)x->dtype, dtype = px_dtype_is_differentiable(own) ? own : PX_INT64;
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) products = NULL;
-  PX_TRY(px__check_ndim(ndim));
-  px__sizes_copy(sizes, x->sizes, x->ndim);
-  sizes[ndim - 1] = n ? 1 : 0;
-  PX_TRY(px_full(&ones, sizes, ndim, px_int(1), dtype, px__tensor_device(x), false, false));
-  if (n <= 1) return *out = PX_MOVE(ones), PX_OK;
-  sizes[ndim - 1] = n - 1;
-  PX_TRY(px_unsqueeze(&column, x, -1));
-  PX_TRY(px_expand(&wide, column, sizes, ndim));
-  PX_TRY(px_cumprod(&products, wide, -1, dtype));
-  return px_cat(out, (px_tensor *[]){ones, products}, 2, -1);
-}
-PX_RUN(linalg_vander) {
-  const px_tensor *x = args->x;
-  int64_t one = 1, n = px__given(args->N) ? args->N.v.i : x->ndim ? x->sizes[x->ndim - 1] : 1;
-  PX_SCOPED(px_tensor) line = NULL;
-  PX_CHECK(n > 1, PX_RUNTIME, "N must be greater than 1.");
-  if (x->ndim) return powers_of(&call->results[0], x, n);
-  PX_TRY(px_reshape(&line, x, &one, 1));
-  return powers_of(&call->results[0], line, n);
-}
-PX_RUN(vander) {
-  int64_t n = px__given(args->N) ? args->N.v.i : args->x->sizes[0], last = -1;
-  PX_SCOPED(px_tensor) powers = NULL;
-  PX_TRY(powers_of(&powers, args->x, n));
-  if (!args->increasing) return px_flip(&call->results[0], powers, &last, 1);
-  call->results[0] = PX_MOVE(powers);
-  return PX_OK;
 }

@@ -106,37 +106,6 @@ PX_RUN(linalg_cholesky) {
   return cholesky(&call->results[0], &info, args->self, args->upper, true);
 }
 
-static px_status adjoint(px_tensor **out, const px_tensor *t) {
-  PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(transposed(&other, t));
-  return px_conj(out, other);
-}
-// Solves A x = b by the two triangular systems of its Cholesky factor: L y = b, then L^H x = y.
-static px_status solve_cholesky(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
-                                bool upper) {
-  PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) partial = NULL;
-  PX_TRY(adjoint(&other, triangle));
-  PX_TRY(px_linalg_solve_triangular(&partial, upper ? other : triangle, b, false, true, false));
-  return px_linalg_solve_triangular(out, upper ? triangle : other, partial, true, true, false);
-}
-PX_RUN(cholesky_solve) {
-  return solve_cholesky(&call->results[0], args->self, args->input2, args->upper);
-}
-static px_status identity_like(px_tensor **out, const px_tensor *t) {
-  return px_eye(out, rows_of(t), NULL, (px_dtype)t->dtype, px__tensor_device(t), false, false);
-}
-PX_RUN(cholesky_inverse) {
-  const px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) identity = NULL;
-  PX_TRY(px__check_square(self, "cholesky_inverse"));
-  if (!px__is_lapacks(self))
-    PX_FAIL(PX_UNIMPLEMENTED, "\"cholesky_inverse_out_cpu\" not implemented for '%s'",
-            px_dtype_class((px_dtype)self->dtype));
-  PX_TRY(identity_like(&identity, self));
-  return solve_cholesky(&call->results[0], identity, self, args->upper);
-}
-
 // ---- LU
 
 PX_RUN(linalg_lu_factor_ex) {
@@ -155,50 +124,6 @@ PX_RUN(linalg_lu_factor) {
                         "%s: %sU[%d,%d] is zero and using it on lu_solve would result in a "
                         "division by zero. If you still want to perform the factorization, "
                         "consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)");
-}
-
-// The unit lower triangular and the upper triangular factor of an LU decomposition.
-static px_status lower_of(px_tensor **out, const px_tensor *lu) {
-  int64_t m = rows_of(lu), k = px__min(m, columns_of(lu));
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_TRY(px_narrow(&part, lu, -1, 0, k));
-  PX_TRY(px_tril(&below, part, -1));
-  PX_TRY(px_eye(&ones, m, &k, (px_dtype)lu->dtype, px__tensor_device(lu), false, false));
-  return px_add(out, below, ones, px_int(1));
-}
-static px_status upper_of(px_tensor **out, const px_tensor *lu) {
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_TRY(px_narrow(&part, lu, -2, 0, px__min(rows_of(lu), columns_of(lu))));
-  PX_TRY(px_triu(&above, part, 0));
-  return px_contiguous(out, above);
-}
-static px_status unpack(px_tensor **results, const px_tensor *lu, const px_tensor *pivots) {
-  PX_TRY(px__linalg_permutation(&results[0], lu, pivots));
-  PX_TRY(lower_of(&results[1], lu));
-  return upper_of(&results[2], lu);
-}
-PX_RUN(linalg_lu) {
-  PX_SCOPED(px_tensor) lu = NULL;
-  PX_SCOPED(px_tensor) pivots = NULL;
-  PX_SCOPED(px_tensor) info = NULL;
-  PX_TRY(px__linalg_lu(&lu, &pivots, &info, args->A, args->pivot));
-  return unpack(call->results, lu, pivots);
-}
-static px_status nothing_like(px_tensor **out, const px_tensor *t) {
-  int64_t none = 0;
-  return px_tensor_empty(out, 1, &none, (px_dtype)t->dtype, px__tensor_device(t));
-}
-PX_RUN(lu_unpack) {
-  const px_tensor *lu = args->LU_data;
-  px_tensor **r = call->results;
-  if (args->unpack_data && args->unpack_pivots) return unpack(r, lu, args->LU_pivots);
-  PX_TRY(args->unpack_pivots ? px__linalg_permutation(&r[0], lu, args->LU_pivots)
-                             : nothing_like(&r[0], lu));
-  PX_TRY(args->unpack_data ? lower_of(&r[1], lu) : nothing_like(&r[1], lu));
-  return args->unpack_data ? upper_of(&r[2], lu) : nothing_like(&r[2], lu);
 }
 
 static px_status check_fits(const px_tensor *a, const px_tensor *b, bool left, const char *name) {
@@ -341,92 +266,6 @@ PX_RUN(linalg_inv_ex) {
 PX_RUN(linalg_inv) {
   PX_SCOPED(px_tensor) info = NULL;
   return inverse(&call->results[0], &info, args->A, true);
-}
-
-// ---- determinants
-
-// The sign of each row permutation: -1 after an odd number of exchanges, otherwise 1.
-static px_status parity(px_tensor **out, const px_tensor *pivots, px_dtype dtype) {
-  int64_t last = -1, n = pivots->sizes[pivots->ndim - 1];
-  px_device device = px__tensor_device(pivots);
-  PX_SCOPED(px_tensor) expected = NULL;
-  PX_SCOPED(px_tensor) moved = NULL;
-  PX_SCOPED(px_tensor) count = NULL;
-  PX_SCOPED(px_tensor) odd = NULL;
-  PX_SCOPED(px_tensor) twice = NULL;
-  PX_SCOPED(px_tensor) sign = NULL;
-  PX_TRY(px_arange(&expected, px_int(1), px_int(n + 1), px_int(1), PX_INT32, device, false, false));
-  PX_TRY(px_ne(&moved, pivots, expected));
-  PX_TRY(px_sum(&count, moved, &last, 1, false, PX_INT64));
-  PX_TRY(px_remainder_scalar(&odd, count, px_int(2)));
-  PX_TRY(px_mul_scalar(&twice, odd, px_int(-2)));
-  PX_TRY(px_add_scalar(&sign, twice, px_int(1), px_int(1)));
-  return px__tensor_to(out, sign, dtype, device);
-}
-PX_RUN(_linalg_det) {
-  px_tensor **r = call->results;
-  PX_SCOPED(px_tensor) info = NULL;
-  PX_SCOPED(px_tensor) diagonal = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) sign = NULL;
-  PX_TRY(px__check_square(args->A, "linalg.det"));
-  PX_TRY(px__linalg_lu(&r[1], &r[2], &info, args->A, true));
-  PX_TRY(px_diagonal(&diagonal, r[1], 0, -2, -1));
-  PX_TRY(px_prod(&product, diagonal, -1, false, PX_DTYPE_NONE));
-  PX_TRY(parity(&sign, r[2], (px_dtype)args->A->dtype));
-  return px_mul(&r[0], product, sign);
-}
-PX_RUN(linalg_det) {
-  PX_SCOPED(px_tensor) lu = NULL;
-  PX_SCOPED(px_tensor) pivots = NULL;
-  PX_TRY(px__check_square(args->A, "linalg.det"));
-  PX_TRY(px__check_numbers(args->A, "linalg.det", true));
-  return px__linalg_det(&call->results[0], &lu, &pivots, args->A);
-}
-PX_RUN(_linalg_slogdet) {
-  int64_t last = -1;
-  px_tensor **r = call->results;
-  PX_SCOPED(px_tensor) lu = NULL;
-  PX_SCOPED(px_tensor) pivots = NULL;
-  PX_SCOPED(px_tensor) info = NULL;
-  PX_SCOPED(px_tensor) diagonal = NULL;
-  PX_SCOPED(px_tensor) signs = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) sign = NULL;
-  PX_SCOPED(px_tensor) sizes = NULL;
-  PX_SCOPED(px_tensor) logs = NULL;
-  PX_TRY(px__check_square(args->A, "linalg.slogdet"));
-  PX_TRY(px__linalg_lu(&lu, &pivots, &info, args->A, true));
-  PX_TRY(px_diagonal(&diagonal, lu, 0, -2, -1));
-  PX_TRY(px_sgn(&signs, diagonal));
-  PX_TRY(px_prod(&product, signs, -1, false, PX_DTYPE_NONE));
-  PX_TRY(parity(&sign, pivots, (px_dtype)args->A->dtype));
-  PX_TRY(px_mul(&r[0], product, sign));
-  PX_TRY(px_abs(&sizes, diagonal));
-  PX_TRY(px_log(&logs, sizes));
-  return px_sum(&r[1], logs, &last, 1, false, PX_DTYPE_NONE);
-}
-static px_status slogdet(px_tensor **results, const px_tensor *a, const char *name) {
-  PX_TRY(px__check_square(a, name));
-  PX_TRY(px__check_numbers(a, name, false));
-  return px__linalg_slogdet(&results[0], &results[1], a);
-}
-PX_RUN(linalg_slogdet) { return slogdet(call->results, args->A, "linalg.slogdet"); }
-PX_RUN(slogdet) { return slogdet(call->results, args->self, "linalg.slogdet"); }
-PX_RUN(logdet) {
-  px_tensor *both[2] = {NULL, NULL};
-  PX_TRY(slogdet(both, args->self, "logdet"));
-  PX_SCOPED(px_tensor) sign = both[0];
-  PX_SCOPED(px_tensor) logs = both[1];
-  PX_SCOPED(px_tensor) negative = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  if (px_dtype_is_complex((px_dtype)sign->dtype)) {
-    PX_TRY(px_log(&none, sign));
-    return px_add(&call->results[0], none, logs, px_int(1));
-  }
-  PX_TRY(px_eq_scalar(&negative, sign, px_int(-1)));
-  PX_TRY(px_tensor_from_scalar(&none, px_float(NAN)));
-  return px_where(&call->results[0], negative, none, logs);
 }
 
 // ---- symmetric matrices

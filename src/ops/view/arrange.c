@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites that rearrange and join: atleast_nd and stacks, rot90, scatters into views, diagonals,
+// Composites that rearrange and join: stacks, rot90, scatters into views, diagonals,
 // block_diag, cartesian_prod, combinations.
 #include "hidden/index.h"
 #include "ops/core/run.h"
@@ -11,32 +11,10 @@
 #include "run_functions/index.h"
 #include "run_functions/view.h"
 
-// ---- minimum number of dimensions
+// ---- stacks
 
-// Reshapes a vector or a 0-dim tensor to n dimensions; dimension `at` holds all elements.
-static px_status as_line(px_tensor **out, const px_tensor *t, int n, int at) {
-  int64_t sizes[3] = {1, 1, 1};
-  sizes[at] = t->numel;
-  return px_reshape(out, t, sizes, n);
-}
-PX_RUN(atleast_1d) {
-  if (args->self->ndim == 0) return as_line(&call->results[0], args->self, 1, 0);
-  call->results[0] = px_retain(args->self);
-  return PX_OK;
-}
-PX_RUN(atleast_2d) {
-  if (args->self->ndim < 2) return as_line(&call->results[0], args->self, 2, 1);
-  call->results[0] = px_retain(args->self);
-  return PX_OK;
-}
-PX_RUN(atleast_3d) {
-  if (args->self->ndim < 2) return as_line(&call->results[0], args->self, 3, 1);
-  if (args->self->ndim == 2) return px_unsqueeze(&call->results[0], args->self, 2);
-  call->results[0] = px_retain(args->self);
-  return PX_OK;
-}
 static px_status column(px_tensor **out, const px_tensor *t) {
-  if (t->ndim < 2) return as_line(out, t, 2, 0);
+  if (t->ndim < 2) return px_reshape(out, t, (const int64_t[]){t->numel, 1}, 2);
   *out = px_retain((px_tensor *)t);
   return PX_OK;
 }
