@@ -4,14 +4,14 @@
 #include "call/call_impl.h"
 #include "call/checks.h"
 
-// Counts all dimensions but stores only the first PX_MAX_DIMS.
+// Counts all dimensions, and stores one more than a tensor may have.
 typedef struct px__shape {
   int n;
-  int64_t sizes[PX_MAX_DIMS];
+  int64_t sizes[PX_MAX_DIMS + 1];
 } px__shape;
 
 static inline void px__shape_add(px__shape *s, int64_t size) {
-  if (s->n < PX_MAX_DIMS) s->sizes[s->n] = size;
+  if (s->n <= PX_MAX_DIMS) s->sizes[s->n] = size;
   s->n++;
 }
 // Appends the sizes of a tensor or a list except the last ones.
@@ -65,7 +65,7 @@ px_status px__shape_broadcast(px__shape *s, px_value a, px_value b)
     __attribute__((warn_unused_result));
 // The list as an argument of an op. Too many dimensions make the op fail.
 static inline px_value px__shape_list(const px__shape *s) {
-  return PX_IS(s->sizes, s->n <= PX_MAX_DIMS ? s->n : -1);
+  return PX_IS(s->sizes, s->n <= PX_MAX_DIMS ? s->n : PX_MAX_DIMS + 1);
 }
 static inline px__sizes px__shape_made(const px__shape *s) { return (px__sizes){s->sizes, s->n}; }
 

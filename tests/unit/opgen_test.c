@@ -331,6 +331,8 @@ PX_TEST(bad_choices_and_lets) {
           "5:11: 'b' is used before its let");
   REFUSED(GOOD "  let a, b = x(grad, other)\n  grad self = a\n",
           "5:14: 'x' does not have 2 results in formula of x");
+  REFUSED("formula x(Tensor self) -> Tensor\n  body self\n" GOOD,
+          "1: formula 'x' has the name of an op");
   REFUSED("formula f(Tensor self) -> Tensor\n" GOOD, "1: formula f has no body");
   REFUSED(GOOD "  grad self = f(grad)\n", "5:15: unknown op 'f' in formula of x");
 }

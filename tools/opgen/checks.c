@@ -104,6 +104,8 @@ og_value og_resolve(const og_node *n, void *context) {
   og_value v = {0};
   if (i < 0 && names->other) v = names->other(n, names->context);
   if (v.c && v.type != OG_TENSOR) return v;
+  if (i < 0 && !v.c && og_constant_named(n->text))
+    return (og_value){.type = OG_FLOAT, .c = og_constant_named(n->text)};
   const char *a = v.c ? v.c : value_of(names, n);
   og_type type = i < 0 ? OG_TENSOR : names->op->params[i].type;
   v = (og_value){.type = type, .absent = og_format("%s.kind == PX_ARG_NONE", a)};

@@ -80,8 +80,6 @@ static og_node *parse_word(lexer *l) {
   char *word = take_word(l);
   if (!strcmp(word, "True") || !strcmp(word, "False") || !strcmp(word, "None"))
     return new_node(l, OG_CONSTANT, word);
-  if (peek(l) != '(' && !strcmp(word, "inf")) return new_node(l, OG_NUMBER, "(double)INFINITY");
-  if (peek(l) != '(' && !strcmp(word, "nan")) return new_node(l, OG_NUMBER, "(double)NAN");
   if (peek(l) != '(') return new_node(l, OG_NAME, word);
   static const char *const shapes[] = {"sizes",  "numel",  "dtype",  "ndim",  "is_transposed",
                                        "format", "number", "device", "least", "greatest"};
@@ -278,9 +276,15 @@ const og_let *og_let_find(const og_op *op, const char *name, int *which) {
   return NULL;
 }
 
-static void walk(og_op *op, const og_node *n, bool shape_only, bool body);
+static void walk(og_op *op, og_node *n, bool shape_only, bool body);
 
-static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
+// The C expression of inf or nan; NULL for other names.
+const char *og_constant_named(const char *name) {
+  if (!strcmp(name, "inf")) return "(double)INFINITY";
+  return strcmp(name, "nan") ? NULL : "(double)NAN";
+}
+
+static void save_name(og_op *op, og_node *n, bool shape_only, bool body) {
   int i = og_param_find(op, n->text), which;
   const og_let *let = og_let_find(op, n->text, &which);
   if (let) {
@@ -288,6 +292,10 @@ static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
     return;
   }
   if (!strcmp(n->text, "recording")) return;
+  if (i < 0 && og_constant_named(n->text)) {
+    n->kind = OG_NUMBER, n->text = og_constant_named(n->text);
+    return;
+  }
   if (i >= 0) {
     bool holds = op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS;
     if (holds && shape_only) op->shape_mask |= 1u << i;
@@ -301,7 +309,7 @@ static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
 }
 
 // Walks a dtype, in which tensors count as geometry.
-static void walk_dtype(og_op *op, const og_node *n, bool body) {
+static void walk_dtype(og_op *op, og_node *n, bool body) {
   int which;
   if (n->kind == OG_NAME && (og_param_find(op, n->text) >= 0 || og_let_find(op, n->text, &which)))
     save_name(op, n, true, body);
@@ -318,7 +326,7 @@ static bool takes_dtype(const og_node *call, int i) {
   return op && at >= 0 && at < op->param_count && op->params[at].type == OG_DTYPE;
 }
 
-static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
+static void walk(og_op *op, og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
   if (n->kind == OG_HELPER && !og_helper(n->text))
     og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);

@@ -493,7 +493,11 @@ int main(int argc, char **argv) {
              og.ops[i - 1]->location.file, og.ops[i - 1]->location.line);
   }
   for (int i = 0; i < og.count; i++) og_analyse(og.ops[i]);
-  for (int i = 0; i < og.formula_count; i++) og_analyse(og.formulas[i]);
+  for (int i = 0; i < og.formula_count; i++) {
+    const og_op *same = og_find(og.formulas[i]->name);
+    if (same) og_die(og.formulas[i]->location, "formula '%s' has the name of an op", same->name);
+    og_analyse(og.formulas[i]);
+  }
   dry_run();
   og_analyse_layers();
   if (showing) {

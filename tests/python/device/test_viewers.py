@@ -201,6 +201,7 @@ class Profile(Viewer):
             self.assertEqual(page.problems, [])
 
 
+@unittest.skipIf(phlox.cuda.device_count() < 2, "requires two devices")
 class Memory(Viewer):
     """python3 -m phlox.memory writes a page beside the picture."""
 
