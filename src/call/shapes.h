@@ -39,6 +39,17 @@ static inline void px__shape_reduced(px__shape *s, px_value of, int64_t dim, boo
     if (d != dim || keepdim) px__shape_add(s, d == dim ? 1 : x.at[d]);
 }
 
+// ... with 1 for the dimensions `dims`, by default all.
+static inline void px__shape_kept(px__shape *s, px_value of, px_value dims) {
+  px__sizes x = px__sizes_of(of);
+  for (int d = 0; d < x.n; d++) {
+    bool reduced = dims.n == 0;
+    for (int i = 0; i < dims.n; i++)
+      reduced |= d == (dims.v.ints[i] < 0 ? dims.v.ints[i] + x.n : dims.v.ints[i]);
+    px__shape_add(s, reduced ? 1 : x.at[d]);
+  }
+}
+
 // Appends the integers from `first` to `end`, without `end`.
 static inline void px__shape_range(px__shape *s, int64_t first, int64_t end) {
   for (int64_t i = first; i < end; i++) px__shape_add(s, i);

@@ -331,8 +331,6 @@ PX_TEST(bad_choices_and_lets) {
           "5:11: 'b' is used before its let");
   REFUSED(GOOD "  let a, b = x(grad, other)\n  grad self = a\n",
           "5:14: 'x' does not have 2 results in formula of x");
-  REFUSED("formula x(Tensor self) -> Tensor\n  body self\n" GOOD,
-          "1: formula 'x' has the name of an op");
   REFUSED("formula f(Tensor self) -> Tensor\n" GOOD, "1: formula f has no body");
   REFUSED(GOOD "  grad self = f(grad)\n", "5:15: unknown op 'f' in formula of x");
 }
@@ -350,6 +348,27 @@ PX_TEST(lets_are_computed_if_they_are_read) {
   CHECK(strstr(text, "px__f_release(&t") == NULL);
   show("x", GOOD "  grad self = x(x(grad, other), other)\n");
   CHECK(strstr(text, "px__f_release(&t[0]);"));
+}
+// Elements are read only where the choice needs them.
+PX_TEST(some_reads_elements) {
+  show("x", GOOD
+       "  let found = some(other)\n"
+       "  grad self = x(grad, other) if not recording else grad if found else x(grad, inf)\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text,
+               "  bool n1 = false;\n  if ((b->needs & 1u) && !c1) {  // found\n"
+               "    PX_TRY(px__any_of_samples(&n1, (a[1]).v.tensor));\n"));
+  CHECK(strstr(text, "PX_S(px_float((double)INFINITY))"));
+  REFUSED(GOOD "  grad self = grad if some(other) else other\n",
+          "5:23: unknown function 'some' of 1 arguments in a line of x");
+  show("f",
+       "op eye(int n, *, Dtype? dtype=None, Device? device=None) -> Tensor\n  kind composite\n"
+       "  run f\n  shape any\n  doc D.\n"
+       "formula f(Tensor self, int[]? dims) -> Tensor\n  let size = reduced(self, dims)\n"
+       "  body g(eye(2, dtype=bool, device=device(self)), size)\n"
+       "formula g(Tensor self, int[] size) -> Tensor\n  body self\n" GOOD);
+  CHECK(strstr(text, "PX_DT(PX_BOOL), px__f_device(a[0])"));
+  CHECK(strstr(text, "px__shape_kept(&l1, a[0], a[1]);"));
 }
 PX_TEST(gradients_tested_for_none_are_optional) {
   show("x",
@@ -371,12 +390,22 @@ PX_TEST(gradients_of_results_are_refused) {
   snprintf(table, sizeof table, "%sself\n", two);
   REFUSED(table, "7: x has no result 'self'");
 }
+PX_TEST(names_of_formulas_are_unique) {
+  show("x", "formula x(Tensor self) -> Tensor\n  body self\n" GOOD);
+  CHECK(strstr(text, ":1: the name of formula 'x' is taken at "));
+  show("x", GOOD
+       "formula f(Tensor self) -> Tensor\n  body self\n"
+       "formula f(Tensor self) -> Tensor\n  body self\n");
+  CHECK(strstr(text, ":7: the name of formula 'f' is taken at "));
+}
 PX_TEST(formulas_are_functions) {
   show("f",
        "formula f(Tensor self, int[] size, int n=2) -> (Tensor a, Tensor b)\n"
        "  check n > 0 : VALUE \"n is {n}\"\n  body x(self, self), x(self, self, alpha=n)\n" GOOD);
   CHECK_EQ(status, 0);
-  CHECK(strstr(text, "px_status px__formula_f(px_tensor **results, const px_value *a) {"));
+  CHECK(strstr(
+      text,
+      "__attribute__((cold)) px_status px__formula_f(px_tensor **results, const px_value *a) {"));
   CHECK(strstr(text, "PX_CHECK((px_value_int(a[2]) > 0), PX_VALUE, \"n is %lld\""));
   CHECK(strstr(text, "results[1] = PX_MOVE("));
 }

@@ -71,7 +71,7 @@ static sort sort_of(const og_op *op, const og_node *n) {
       return *n->text == 'n' || *n->text == 'i' ? IS_NUMBER : IS_OTHER;
     case OG_CALL:
       if (og_is_shape_call(n)) return IS_OTHER;
-      return og_is_condition_call(n) ? IS_NUMBER : IS_TENSOR;
+      return og_is_condition_call(n) || og_is_some(n) ? IS_NUMBER : IS_TENSOR;
     case OG_HELPER:
       return IS_TENSOR;
     case OG_CHOICE:
@@ -105,6 +105,11 @@ static og_value *let_value(context *x, const char *name) {
   return let ? &x->lets[let - x->op->lets][which] : NULL;
 }
 
+// True for `some(x)`, which reads the elements of x.
+bool og_is_some(const og_node *n) {
+  return n->kind == OG_CALL && !strcmp(n->text, "some") && n->count == 1;
+}
+
 // Resolves the names of conditions that are not parameters.
 static og_value other_name(const og_node *n, void *of) {
   context *x = of;
@@ -113,6 +118,8 @@ static og_value other_name(const og_node *n, void *of) {
   if (let) return *let;
   int r = x->body ? -1 : grad_of(x->op, n->text);
   if (r >= 0) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
+  r = x->body ? -1 : og_result_find(x->op, n->text);
+  if (r >= 0) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(b->results[%d])", r)};
   if (strcmp(n->text, "recording")) return (og_value){.c = NULL};
   og_use("PX_API bool px_grad_enabled(void);");
   return (og_value){.type = OG_BOOL, .c = "px_grad_enabled()"};
@@ -508,6 +515,7 @@ static value write_node(context *x, const og_node *n) {
     case OG_NEGATE:
       return write_negate(x, n);
     case OG_CALL:
+      if (og_is_some(n)) og_die(n->location, "expected `let NAME = some(%s)`", n->items[0]->text);
       if (og_is_condition_call(n)) return write_typed(x, n);
       return og_is_shape_call(n) ? (value){.sort = IS_OTHER, .c = "", .list = n} : write_call(x, n);
     case OG_HELPER:
@@ -582,8 +590,28 @@ static void write_tensor_let(context *x, const og_let *let, og_value *to, const 
   x->temporary_count = first;
 }
 
+// `let found = some(x)`: whether an element of a boolean tensor is true.
+static void write_some_let(context *x, const og_let *let, og_value *to, const char *guard) {
+  const char *indent = x->indent;
+  int first = x->temporary_count, made = ++x->steps;
+  fprintf(x->to, "%sbool n%d = false;\n%s", indent, made, indent);
+  if (*guard) fprintf(x->to, "if (%s) ", guard);
+  fprintf(x->to, "{  // %s\n", let->names[0]);
+  x->indent = og_format("%s  ", indent);
+  og_use("px_status px__any_of_samples(bool *out, const px_tensor *truths);");
+  const char *truths = write_node(x, let->node->items[0]).c;
+  fprintf(x->to, "%sPX_TRY(px__any_of_samples(&n%d, (%s).v.tensor));\n%s}\n", x->indent, made,
+          truths, indent);
+  x->indent = indent, x->temporary_count = first;
+  *to = (og_value){.type = OG_BOOL, .c = og_format("n%d", made)};
+}
+
 static void write_let(context *x, const og_let *let, const char *guard) {
   og_value *to = x->lets[let - x->op->lets];
+  if (og_is_some(let->node)) {
+    write_some_let(x, let, to, guard);
+    return;
+  }
   sort sort = let->count > 1 ? IS_TENSOR : sort_of(x->op, let->node);
   if (sort == IS_TENSOR) {
     write_tensor_let(x, let, to, guard);
@@ -761,7 +789,7 @@ void og_write_formula(FILE *to, const og_op *formula) {
   context x = {.op = formula, .indent = "  ", .body = true};
   if (!formula->body_node) og_die(formula->location, "formula %s has no body", formula->name);
   (void)formula_function(formula->name);
-  fprintf(to, "%s {\n  (void)a;\n", og_formula_prototype(formula->name));
+  fprintf(to, "__attribute__((cold)) %s {\n  (void)a;\n", og_formula_prototype(formula->name));
   og_write_formula_checks(to, formula);
   og_body b;
   begin(&x, &b);

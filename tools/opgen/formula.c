@@ -331,7 +331,8 @@ static void walk(og_op *op, og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_HELPER && !og_helper(n->text))
     og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
   bool geometry = n->kind == OG_SHAPE || og_is_condition_call(n) || og_is_shape_call(n);
-  if (n->kind == OG_CALL && !geometry && !og_find(n->text) && !og_formula_named(n->text))
+  if (n->kind == OG_CALL && !geometry && !og_is_some(n) && !og_find(n->text) &&
+      !og_formula_named(n->text))
     og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++)
     if (n->kind == OG_CALL && !geometry && takes_dtype(n, i))

@@ -494,9 +494,12 @@ int main(int argc, char **argv) {
   }
   for (int i = 0; i < og.count; i++) og_analyse(og.ops[i]);
   for (int i = 0; i < og.formula_count; i++) {
-    const og_op *same = og_find(og.formulas[i]->name);
-    if (same) og_die(og.formulas[i]->location, "formula '%s' has the name of an op", same->name);
-    og_analyse(og.formulas[i]);
+    og_op *f = og.formulas[i];
+    const og_op *same = og_find(f->name) ? og_find(f->name) : og_formula_named(f->name);
+    if (same != f)
+      og_die(f->location, "the name of formula '%s' is taken at %s:%d", f->name,
+             same->location.file, same->location.line);
+    og_analyse(f);
   }
   dry_run();
   og_analyse_layers();

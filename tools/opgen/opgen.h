@@ -310,6 +310,7 @@ typedef struct og_result {
 void og_write_shape(FILE *to, const og_scope *names, const og_node *n, const char *shape,
                     const char *indent);
 bool og_is_shape_call(const og_node *n);  // leading(x, 1)
+bool og_is_some(const og_node *n);
 // Returns a dtype as a px_value: float32, promoted(a, b), dtype or self.
 const char *og_dtype_value(const og_scope *names, const og_node *n);
 og_result og_result_parse(const og_op *op, const og_field *field);

@@ -9,7 +9,6 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/linalg.h"
 #include "phlox/ops/view.h"
 
 static bool is_row_major(px_value sizes, px_value strides) {
@@ -65,37 +64,6 @@ px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value b
   }
   int64_t offset = storage_offset - base_offset + px_tensor_offset(whole);
   return px_as_strided(out, whole, size.v.ints, size.n, stride.v.ints, stride.n, &offset);
-}
-
-// ---- products of matrices
-// The gradient of a transposed matrix (a Linear's weight inside the product) is computed
-// transposed. For the weight it is then row-major and needs no copy.
-
-static px_status times_transposed(px_tensor **out, const px_tensor *a, const px_tensor *b) {
-  PX_SCOPED(px_tensor) bt = NULL;
-  PX_TRY(px_transpose(&bt, b, 0, 1));
-  return px_mm(out, a, bt);
-}
-static px_status transposed_times(px_tensor **out, const px_tensor *a, const px_tensor *b) {
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_TRY(px_transpose(&at, a, 0, 1));
-  return px_mm(out, at, b);
-}
-
-// grad @ mat2.T. `transposed`: self is transposed.
-px_status px__grad_mm_self(px_tensor **out, px_tensor *grad, px_tensor *mat2, bool transposed) {
-  if (!transposed) return times_transposed(out, grad, mat2);
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_TRY(times_transposed(&product, mat2, grad));
-  return px_transpose(out, product, 0, 1);
-}
-
-// self.T @ grad. `transposed`: mat2 is transposed.
-px_status px__grad_mm_mat2(px_tensor **out, px_tensor *grad, px_tensor *self, bool transposed) {
-  if (!transposed) return transposed_times(out, self, grad);
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_TRY(transposed_times(&product, grad, self));
-  return px_transpose(out, product, 0, 1);
 }
 
 // Padding by the negated amounts: added elements are cut off, removed ones are zero.
