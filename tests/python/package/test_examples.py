@@ -159,7 +159,7 @@ class Models(unittest.TestCase):
             self.assertGreater(int(re.search(r"^(\d+)% of 297 digits are read$", text, re.M)[1]), 80)
 
     def test_gpt2(self):
-        small = "README.md --steps 31 --batch 4 --length 32 --size 32 --heads 2 --layers 2 --words 256".split()
+        small = "LICENSE --steps 31 --batch 4 --length 32 --size 32 --heads 2 --layers 2 --words 256".split()
         for devices in "0", "1":
             ends = []
             for more in [], ["--autocast"]:
@@ -170,7 +170,7 @@ class Models(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(os.path.join(BUILT, "gpt2")), "the examples are not built: make examples")
     def test_gpt2_in_c_has_same_losses(self):
-        small = "README.md --steps 12 --batch 3 --length 24 --size 48 --heads 3 --layers 3 --words 256".split()
+        small = "LICENSE --steps 12 --batch 3 --length 24 --size 48 --heads 3 --layers 3 --words 256".split()
         for devices in "0", "1":
             for more in [], ["--autocast"]:
                 _, wanted = self.run_example("gpt2", "^$", False, small + more, PHLOX_SIM_DEVICES=devices)
