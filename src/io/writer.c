@@ -34,11 +34,11 @@ static int folder_length(const char *path) {
 }
 
 static int folder_open(const char *path) {
-  char folder[PATH_MAX];
   int length = folder_length(path);
-  if (length >= PATH_MAX) return -1;
-  snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
-  return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  char *folder = strndup(length ? path : ".", length ? (size_t)length : 1);
+  int descriptor = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  free(folder);
+  return descriptor;
 }
 
 // True if `name` is a temporary file of `base`, as "base.123.4.tmp".
