@@ -93,12 +93,6 @@ static const char *owned(context *x, const og_node *n) {
 
 // ---- names
 
-// The result of which a name is the gradient, or -1.
-static int grad_of(const og_op *op, const char *name) {
-  if (og_result_find(op, name) >= 0) return -1;
-  if (!strcmp(name, "grad")) return 0;
-  return strncmp(name, "grad_", 5) ? -1 : og_result_find(op, name + 5);
-}
 static og_value *let_value(context *x, const char *name) {
   int which;
   const og_let *let = og_let_find(x->op, name, &which);
@@ -116,7 +110,7 @@ static og_value other_name(const og_node *n, void *of) {
   og_value *let = let_value(x, n->text);
   if (let && !let->c) og_die(n->location, "'%s' is used before its let", n->text);
   if (let) return *let;
-  int r = x->body ? -1 : grad_of(x->op, n->text);
+  int r = x->body ? -1 : og_grad_find(x->op, n->text);
   if (r >= 0) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
   r = x->body ? -1 : og_result_find(x->op, n->text);
   if (r >= 0) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(b->results[%d])", r)};
@@ -160,7 +154,7 @@ static value write_name(context *x, const og_node *n) {
     if (v.type != OG_TENSOR) return number_value(v, n);
     return (value){.sort = sort_of(x->op, n), .c = v.c};
   }
-  int r = grad_of(x->op, n->text);
+  int r = og_grad_find(x->op, n->text);
   if (r >= 0) return (value){.sort = IS_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
   r = og_result_find(x->op, n->text);
   return (value){.sort = IS_TENSOR, .c = og_format("PX_T(b->results[%d])", r)};
@@ -632,7 +626,7 @@ static unsigned grads_named(const og_op *op, const og_node *n, bool tested) {
   if (n->kind == OG_NAME && og_param_find(op, n->text) < 0) {
     const og_let *let = og_let_find(op, n->text, &which);
     if (let) return grads_named(op, let->node, tested);
-    if (!tested && (r = grad_of(op, n->text)) >= 0) mask = 1u << r;
+    if (!tested && (r = og_grad_find(op, n->text)) >= 0) mask = 1u << r;
   }
   if (n->kind == OG_COMPARE && !strncmp(n->text, "is", 2)) tested = false;
   for (int i = 0; i < n->count; i++) mask |= grads_named(op, n->items[i], tested);

@@ -264,7 +264,8 @@ static og_node *parse_body(const char *text, og_location at) {
 
 // ---- saved tensors
 
-static int grad_index(const og_op *op, const char *name) {
+int og_grad_find(const og_op *op, const char *name) {
+  if (og_result_find(op, name) >= 0) return -1;
   if (!strcmp(name, "grad")) return 0;
   return strncmp(name, "grad_", 5) ? -1 : og_result_find(op, name + 5);
 }
@@ -302,7 +303,7 @@ static void save_name(og_op *op, og_node *n, bool shape_only, bool body) {
     if (holds && !shape_only) op->save_mask |= 1u << i;
     return;
   }
-  if (!body && grad_index(op, n->text) >= 0) return;
+  if (!body && og_grad_find(op, n->text) >= 0) return;
   i = og_result_find(op, n->text);
   if (i < 0 || body) og_die(n->location, "unknown name '%s' in formula of %s", n->text, op->name);
   op->save_result_mask |= 1u << i;

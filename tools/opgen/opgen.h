@@ -258,6 +258,8 @@ void og_op_end(const og_op *op);  // reports missing fields
 // ---- formula.c
 // Returns the let of a name and sets *which, its position in the let; NULL if there is none.
 const og_let *og_let_find(const og_op *op, const char *name, int *which);
+// Returns the result whose gradient a name is (grad, grad_NAME), or -1.
+int og_grad_find(const og_op *op, const char *name);
 const char *og_constant_named(const char *name);  // inf, nan
 og_node *og_formula(const char *text, og_location at);
 // Parses a formula and, for `if` without `else`, its condition: `zeros() if bias`.
