@@ -9,6 +9,8 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 fail() { echo "$*"; exit 1; }
 PYTHON=${PYTHON:-python3}
+release=$(sed -n 's/^#define PX_VERSION "\(.*\)"/\1/p' include/phlox/version.h)
+minor=$(echo "$release" | cut -d. -f2)
 said=$(make -s install PREFIX="$place/usr")
 # A folder outside the loader's paths: the printed lines are sufficient.
 eval "$(echo "$said" | sed -n 's/^to .*: export /export /p')"
@@ -74,11 +76,11 @@ add_executable(hello hello.c)
 target_link_libraries(hello phlox::phlox)
 END
   }
-  for version in 10.0 1 0.10 0.11.99; do
+  for version in 10.0 1 0.10 "0.$((minor - 1)).99"; do
     lists "$version"
     ! cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null 2>&1 || { echo "version $version was found"; exit 1; }
   done
-  for version in '' 0 0.12 0.12.0; do
+  for version in '' 0 "0.$minor" "0.$minor.0"; do
     lists "$version"
     cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null
   done
@@ -108,8 +110,7 @@ make -s -n -C "$place"/phlox-[0-9]*/ all tests CUDA=0 PYTHON="$PYTHON" >/dev/nul
 "$place/venv/bin/python" -m pip install -q --no-build-isolation --no-deps -e "$tree"
 said=$(cd "$place" && venv/bin/python -c "import phlox; print(phlox.__file__)")
 [ "$said" = "$tree/python/phlox/__init__.py" ] || fail "the editable module is $said"
-version=$(sed -n 's/^#define PX_VERSION "\(.*\)"/\1/p' include/phlox/version.h)
-head -1 debian/changelog | grep -qF "phlox ($version)" || fail "debian/changelog is not of version $version"
+head -1 debian/changelog | grep -qF "phlox ($release)" || fail "debian/changelog is not of version $release"
 # phlox-run: the command pip installs for the wheel's entry point.
 cat >"$place/command.py" <<'END'
 import sys

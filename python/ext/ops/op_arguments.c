@@ -524,11 +524,12 @@ static int bind_positions(const ext_signature *s, ext_frame *frame, PyObject *co
   return 1;
 }
 
-int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py_ssize_t nargs,
-             PyObject *kwnames) {
+int ext_bind(const ext_signature *s, ext_frame *frame, bool last, PyObject *const *args,
+             Py_ssize_t nargs, PyObject *kwnames) {
   uint32_t given = 0;
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
+  frame->last = last;
   frame->requires_grad = frame->pin_memory = frame->reads = false;
   frame->inplace = frame->indexed = frame->overridden = false;
   int fits = bind_positions(s, frame, args, nargs, &given);

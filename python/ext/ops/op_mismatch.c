@@ -319,7 +319,7 @@ PyObject *ext_no_matching_overload(const ext_callable *self, const ext_frame *fr
   for (int i = 0; i < count; i++) {
     ext_frame own;
     if (forms[i].numbers) continue;
-    int fits = ext_bind(forms[i].s, &own, args, nargs, kwnames);
+    int fits = ext_bind(forms[i].s, &own, frame->last, args, nargs, kwnames);
     bool told = !fits && fail_non_int_item(self, forms[i].s, &own, args, nargs);
     ext_frame_release(&own);
     if (fits < 0 || told) return NULL;
@@ -331,7 +331,7 @@ PyObject *ext_no_matching_overload(const ext_callable *self, const ext_frame *fr
     return fail_count(s, PyUnicode_AsUTF8(self->name), (int)nargs - self->method);
   if (s && self->count > 1) {  // the last signature tried was another one
     ext_frame own;
-    int fits = ext_bind(s, &own, args, nargs, kwnames);
+    int fits = ext_bind(s, &own, frame->last, args, nargs, kwnames);
     ext_frame_release(&own);
     if (fits < 0) return NULL;
     if (!fits) return fail_one(self, s, &own);

@@ -265,16 +265,16 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
              "a '%s' object",
              self->name, nargs ? Py_TYPE(*args)->tp_name : "NoneType");
   Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  frame.last = false;
+  bool last = false;
   for (int i = 0; i < self->count; i++) {
     if (is_excluded(self, i, args, all)) continue;
-    int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
+    int fits = ext_bind(&self->signatures[i], &frame, last, args, nargs, kwnames);
     PyObject *result = fits <= 0               ? NULL
                        : is_overridden(&frame) ? ext_call_override(object, args, nargs, kwnames)
                                                : run(&self->signatures[i], &frame);
     ext_frame_release(&frame);
     if (fits) return result;
-    if (i + 1 == self->count && !frame.last && has_complex(args, all)) frame.last = true, i = -1;
+    if (i + 1 == self->count && !last && has_complex(args, all)) last = true, i = -1;
   }
   if (ext_any_overrides(args, all)) return ext_call_override(object, args, nargs, kwnames);
   PyObject *result = call_with_reduction(object, args, nargs, kwnames);

@@ -67,8 +67,8 @@ typedef struct ext_frame {
   int tensors_used;
 } ext_frame;
 
-// 1: bound; 0: no match (frame->bind_error); -1: exception.
-int ext_bind(const ext_signature *signature, ext_frame *frame, PyObject *const *args,
+// 1: bound; 0: no match (frame->bind_error); -1: exception. `last` is stored in the frame.
+int ext_bind(const ext_signature *signature, ext_frame *frame, bool last, PyObject *const *args,
              Py_ssize_t nargs, PyObject *kwnames);
 void ext_frame_release(ext_frame *frame);
 // Raises TypeError for a call matching no signature; always NULL.

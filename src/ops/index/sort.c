@@ -25,6 +25,8 @@ px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
   PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   px_device device = px__tensor_device(self);
+  int at;
+  PX_TRY(px__wrap_dim(&at, dim, self->ndim));
   bool plain =
       !px__needs_grad(self) && !px__is_batched(self) && !(px__flags(self) & PX_TENSOR_CONJ_NEG);
   if (!plain || self->dtype >= PX_DTYPE_COMPUTED || !self->numel ||
@@ -32,7 +34,7 @@ px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
     return px_sort(out, &indices, self, dim, false, true);
   PX_TRY(px__empty_as(&values, self, (px_dtype)self->dtype, device));
   PX_TRY(px__run_kernel(&sorted_kernel, device, 1, &values, 1, (px_tensor *[]){(px_tensor *)self},
-                        (px_value[]){PX_I(dim)}, 1));
+                        (px_value[]){PX_I(at)}, 1));
   return *out = PX_MOVE(values), PX_OK;
 }
 // The median of a line with NaN is its first NaN, found by the maximum.
