@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings: renormalised rows, gradients scaled by frequency, and bags. The CPU has kernels for
-// bags. Elsewhere sums use index_add, and maxima expand all rows for each bag.
-#include <math.h>
-
+// Embeddings: rows clipped to a norm, and bags. They are in C because they write the weight in place
+// and read offsets on the host.
+#include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/autograd.h"
@@ -23,67 +22,17 @@ static px_status check_indices(const px_tensor *t, const char *op) {
            px_dtype_class((px_dtype)t->dtype), op);
   return PX_OK;
 }
-static px_status ones_for(px_tensor **out, const px_tensor *flat, px_dtype dtype) {
-  return px_ones(out, flat->sizes, 1, dtype, px__tensor_device(flat), false, false);
-}
-
-// ---- scale_grad_by_freq
-
-PX_RUN(by_frequency) {
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_SCOPED(px_tensor) counts = NULL;
-  PX_SCOPED(px_tensor) own = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  const px_tensor *grad = args->grad;
-  int64_t rows = args->weight_sizes.v.ints[0], sizes[PX_MAX_DIMS];
-  for (int d = 0; d < args->input->ndim; d++) sizes[d] = args->input->sizes[d];
-  sizes[args->input->ndim] = 1;
-  PX_TRY(px_reshape(&flat, args->input, (int64_t[]){-1}, 1));
-  PX_TRY(ones_for(&ones, flat, (px_dtype)grad->dtype));
-  PX_TRY(px__zeros_like_sized(&zeros, grad, 1, &rows));
-  PX_TRY(px_index_add(&counts, zeros, 0, flat, ones, px_int(1)));
-  PX_TRY(px_index_select(&own, counts, 0, flat));
-  PX_TRY(px_reshape(&shaped, own, sizes, args->input->ndim + 1));
-  return px_div(&call->results[0], grad, shaped);
-}
-PX_RUN(embedding_by_frequency) {
-  return px_embedding(&call->results[0], args->input, args->weight, NULL);
-}
-
 // ---- max_norm
 
-static px_status clip_norms(px_tensor *weight, const px_tensor *indices, double limit, double p) {
-  const int64_t last = -1;
+static px_status renorm(px_tensor *weight, const px_tensor *indices, double limit, double p) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) norms = NULL;
-  PX_SCOPED(px_tensor) stable = NULL;
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) within = NULL;
-  PX_SCOPED(px_tensor) chosen = NULL;
   PX_SCOPED(px_tensor) clipped = NULL;
   PX_TRY(px_tensor_detach(&plain, weight));
   PX_TRY(px_reshape(&flat, indices, (int64_t[]){-1}, 1));
-  PX_TRY(px_index_select(&rows, plain, 0, flat));
-  PX_TRY(px_norm(&norms, rows, px_float(p), &last, 1, true, PX_DTYPE_NONE));
-  PX_TRY(px_le_scalar(&within, norms, px_float(limit)));
-  PX_TRY(px_add_scalar(&stable, norms, px_float(1e-7), px_int(1)));
-  PX_TRY(px_reciprocal(&inverse, stable));
-  PX_TRY(px_mul_scalar(&factors, inverse, px_float(limit)));
-  PX_TRY(px_masked_fill(&chosen, factors, within, px_int(1)));
-  PX_TRY(px_mul(&clipped, rows, chosen));
+  PX_TRY(px__formula_clipped_rows(
+      &clipped, (px_value[]){PX_T(plain), PX_T(flat), PX_F(limit), PX_F(p)}));
   return px_index_copy_(plain, 0, flat, clipped);
-}
-static px_status renorm(px_tensor *weight, const px_tensor *indices, double limit, double p) {
-  bool recording = px_grad_enabled();
-  px_grad_set_enabled(false);
-  px_status status = clip_norms(weight, indices, limit, p);
-  px_grad_set_enabled(recording);
-  return status;
 }
 PX_RUN(embedding_renorm_) {
   PX_TRY(check_indices(args->indices, "embedding_renorm_"));
@@ -92,26 +41,13 @@ PX_RUN(embedding_renorm_) {
   return PX_OK;
 }
 PX_RUN(embedding_with) {
-  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
-  const int64_t *at = px__given(args->padding_idx) ? &padding : NULL;
   PX_TRY(check_indices(args->input, "embedding"));
-  if (px__given(args->max_norm))
-    PX_TRY(renorm(args->weight, args->input, px_value_float(args->max_norm), args->norm_type));
-  return (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(
-      &call->results[0], args->input, args->weight, at);
+  return px__given(args->max_norm) ? renorm(args->weight, args->input,
+                                            px_value_float(args->max_norm), args->norm_type)
+                                   : PX_OK;
 }
 
 // ---- bags
-
-typedef struct bags {
-  px_tensor *flat, *of, *counts;  // indices; bag of each index; counted indices per bag (float)
-  px_tensor *kept;                // 0 for padding, 1 for other indices; NULL without padding
-  int64_t count;
-  const int64_t *padding;
-} bags;
-static void bags_drop(bags *b) {
-  px_release(b->flat), px_release(b->of), px_release(b->counts), px_release(b->kept);
-}
 
 // Offsets are validated on the CPU only.
 static px_status check_offsets(const px_tensor *offsets, int64_t length) {
@@ -137,128 +73,6 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
              LL(i), LL(at[i]), LL(at[i - 1]));
   return PX_OK;
 }
-// Bag of each index: the number of bags started at or before it, minus 1.
-static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int64_t length) {
-  PX_SCOPED(px_tensor) converted = NULL;
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_SCOPED(px_tensor) starts = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) own = NULL;
-  int64_t size = length + 1;  // an empty last bag starts past the end
-  PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(ones_for(&ones, converted, PX_INT64));
-  PX_TRY(px__zeros_like_sized(&zeros, converted, 1, &size));
-  PX_TRY(px_index_add(&starts, zeros, 0, converted, ones, px_int(1)));
-  PX_TRY(px_cumsum(&sums, starts, 0, PX_INT64));
-  PX_TRY(px_narrow(&own, sums, 0, 0, length));
-  return px_add_scalar(out, own, px_int(-1), px_int(1));
-}
-static px_status bags_of_rows(px_tensor **out, const px_tensor *input) {
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_arange(&rows, px_int(input->sizes[0]), px_no_scalar(), px_int(1), PX_INT64,
-                   px__tensor_device(input), false, false));
-  PX_TRY(px_unsqueeze(&column, rows, 1));
-  PX_TRY(px_expand(&wide, column, input->sizes, 2));
-  return px_reshape(out, wide, (int64_t[]){-1}, 1);
-}
-static px_status bags_read(bags *b, const px__bags_args *args) {
-  const px_tensor *input = args->input, *offsets = args->offsets;
-  px_dtype dtype = (px_dtype)args->weight->dtype;
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_TRY(px_reshape(&b->flat, input, (int64_t[]){-1}, 1));
-  if (offsets) {
-    PX_TRY(check_offsets(offsets, input->numel));
-    PX_TRY(bags_of_offsets(&b->of, offsets, input->numel));
-    b->count = offsets->numel - args->include_last_offset;
-    PX_CHECK(b->count >= 0, PX_RUNTIME,
-             "include_last_offset: number of offset should be at least 1");
-  } else {
-    PX_TRY(bags_of_rows(&b->of, input));
-    b->count = input->sizes[0];
-  }
-  if (b->padding) {
-    PX_SCOPED(px_tensor) kept = NULL;
-    PX_TRY(px_ne_scalar(&kept, b->flat, px_int(*b->padding)));
-    PX_TRY(px__tensor_to(&b->kept, kept, dtype, PX_DEVICE_NONE));
-    ones = px_retain(b->kept);
-  } else {
-    PX_TRY(ones_for(&ones, b->flat, dtype));
-  }
-  PX_TRY(px__zeros_like_sized(&zeros, args->weight, 1, &b->count));
-  return px_index_add(&b->counts, zeros, 0, b->of, ones, px_int(1));
-}
-
-static px_status times_column(px_tensor **rows, const px_tensor *factors) {
-  PX_SCOPED(px_tensor) column = NULL;
-  px_tensor *product;
-  PX_TRY(px_unsqueeze(&column, factors, 1));
-  PX_TRY(px_mul(&product, *rows, column));
-  px_release(*rows);
-  *rows = product;
-  return PX_OK;
-}
-static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, const char *mode,
-                          const px_tensor *factors) {
-  int64_t sizes[] = {b->count, (*rows)->sizes[1]};
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) empty = NULL;
-  PX_SCOPED(px_tensor) divisors = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  if (factors) {
-    PX_SCOPED(px_tensor) flat = NULL;
-    PX_TRY(px_reshape(&flat, factors, (int64_t[]){-1}, 1));
-    PX_TRY(times_column(rows, flat));
-  }
-  if (b->kept) PX_TRY(times_column(rows, b->kept));
-  PX_TRY(px__zeros_like_sized(&zeros, *rows, 2, sizes));
-  PX_TRY(px_index_add(&sums, zeros, 0, b->of, *rows, px_int(1)));
-  if (!strcmp(mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
-  PX_TRY(px_eq_scalar(&empty, b->counts, px_int(0)));
-  PX_TRY(px_masked_fill(&divisors, b->counts, empty, px_int(1)));
-  PX_TRY(px_unsqueeze(&column, divisors, 1));
-  return px_div(out, sums, column);
-}
-// Maximum over [count, length, m] with other bags' rows masked. Empty bags yield 0.
-static px_status max_of_bags(px_tensor **out, const bags *b, const px_tensor *rows) {
-  PX_SCOPED(px_tensor) excluded = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) top = NULL;
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) empty = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) numbers = NULL;
-  PX_SCOPED(px_tensor) foreign = NULL;
-  PX_SCOPED(px_tensor) every = NULL;
-  int64_t length = rows->sizes[0], sizes[] = {b->count, length, rows->sizes[1]};
-  if (!length || !b->count)
-    return px__zeros_like_sized(out, rows, 2, (int64_t[]){b->count, sizes[2]});
-  PX_TRY(px_arange(&numbers, px_int(b->count), px_no_scalar(), px_int(1), PX_INT64,
-                   px__tensor_device(rows), false, false));
-  PX_TRY(px_unsqueeze(&column, numbers, 1));
-  PX_TRY(px_ne(&foreign, column, b->of));  // [count, length]: rows of other bags
-  if (b->kept) {
-    PX_SCOPED(px_tensor) padding = NULL;
-    px_tensor *either;
-    PX_TRY(px_eq_scalar(&padding, b->kept, px_int(0)));
-    PX_TRY(px_logical_or(&either, foreign, padding));
-    px_release(foreign);
-    foreign = either;
-  }
-  PX_TRY(px_unsqueeze(&excluded, foreign, 2));
-  PX_TRY(px_expand(&every, rows, sizes, 3));
-  PX_TRY(px_masked_fill(&below, every, excluded, px_float(-INFINITY)));
-  PX_TRY(px_max_dim(&top, &at, below, 1, false));
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_TRY(px_eq_scalar(&zeros, b->counts, px_int(0)));
-  PX_TRY(px_unsqueeze(&empty, zeros, 1));
-  return px_masked_fill(out, top, empty, px_int(0));
-}
-
 // ---- bags by a kernel
 
 static px__named_kernel sums_kernel = {.name = "bag_sums"}, tops_kernel = {.name = "bag_tops"};
@@ -331,8 +145,6 @@ static px_status starts_of(px_tensor **out, int64_t *end, const px__bags_args *a
   PX_SCOPED(px_tensor) made = NULL;
   const int64_t *at = NULL;
   if (offsets) {
-    PX_TRY(check_offsets(offsets, input->numel));
-    PX_CHECK(count >= 0, PX_RUNTIME, "include_last_offset: number of offset should be at least 1");
     PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
     PX_TRY(px_contiguous(&flat, converted));
     PX_TRY(px__tensor_read(&at, flat));
@@ -389,24 +201,14 @@ static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int
 
 PX_RUN(bags) {
   px_tensor *weight = args->weight;
-  PX_SCOPED(px_tensor) rows = NULL;
-  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
-  if (padding < 0) padding += weight->sizes[0];
-  bags b = {.padding = px__given(args->padding_idx) ? &padding : NULL};
+  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : -1;
+  if (padding < 0 && px__given(args->padding_idx)) padding += weight->sizes[0];
   PX_TRY(check_indices(args->input, "embedding_bag"));
+  if (args->offsets) PX_TRY(check_offsets(args->offsets, args->input->numel));
   if (px__given(args->max_norm))
     PX_TRY(renorm(weight, args->input, px_value_float(args->max_norm), args->norm_type));
-  if (has_kernels(args)) return bags_of_kernels(&call->results[0], args, b.padding ? padding : -1);
-  px_status status = bags_read(&b, args);
-  if (status == PX_OK)
-    status = (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(
-        &rows, b.flat, weight, b.padding);
-  if (status == PX_OK)
-    status = !strcmp(args->mode, "max")
-                 ? max_of_bags(&call->results[0], &b, rows)
-                 : sum_bags(&call->results[0], &b, &rows, args->mode, args->per_sample_weights);
-  bags_drop(&b);
-  return status;
+  return has_kernels(args) ? bags_of_kernels(&call->results[0], args, padding)
+                           : px__formula_bags_of_ops(call->results, call->args);
 }
 
 PX_RUN(embedding_bag) {
