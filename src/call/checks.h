@@ -57,6 +57,9 @@ static inline bool px__autocasts(px_value a) {
 // Lowest finite number of a dtype.
 static inline double px__lowest(px_value a) { return px_dtype_about(px__dtype_of(a))->min; }
 static inline bool px__is_int64(px_value a) { return px__dtype_of(a) == PX_INT64; }
+static inline bool px__is_index(px_value a) {
+  return px__dtype_of(a) == PX_INT64 || px__dtype_of(a) == PX_INT32;
+}
 __attribute__((always_inline)) static inline bool px__same_dtype(px_value a, px_value b) {
   return px__dtype_of(a) == px__dtype_of(b);
 }

@@ -88,10 +88,11 @@ static inline px_status px__shape_result(px_call *call, int i, px__sizes x, px_d
 
 // Fails with the error text of expand() unless a tensor broadcasts to these sizes.
 px_status px__check_expands(px_value a, px__sizes target) __attribute__((warn_unused_result));
-// Fails with PyTorch's text unless dim is a dimension of a tensor. 0-dim tensors have 0 and -1.
+// Fails with PyTorch's text unless dim is a dimension of a tensor or a list of sizes. 0-dim tensors
+// have 0 and -1.
 static inline px_status px__check_dim(px_value a, int64_t dim) {
   int wrapped;
-  return px__wrap_dim(&wrapped, dim, (int)px__ndim_of(a));
+  return px__wrap_dim(&wrapped, dim, px__sizes_of(a).n);
 }
 
 // Integers and bool become int64.

@@ -14,6 +14,7 @@ static const og_function functions[] = {
     {"widens", "px__widens", 2, OG_BOOL, "is no wider than %s", NULL},
     {"isbool", "px__is_bool", 1, OG_BOOL, "is bool", NULL},
     {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
+    {"isindex", "px__is_index", 1, OG_BOOL, "is int32 or int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
     {"needs_grad", "px__is_differentiated", 1, OG_BOOL, "requires grad", NULL},
     {"lowest", "px__lowest", 1, OG_FLOAT, NULL, NULL},
@@ -133,14 +134,18 @@ static void write_part(const og_op *op, const og_check *c, const char *text, con
   *list = og_format("%s, %s%s", *list, is_integer ? "(long long)" : "", v.c);
 }
 
-// Writes `check NAME of TENSOR`: NAME must be a dimension of it. The text is in the library.
+// Writes `check NAME of TENSOR`: NAME, unless absent, must be a dimension of it, or of a list of sizes.
+// The text is in the library.
 static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
   char *dim, *tensor;
   if (!og_check_dimension(field, &dim, &tensor)) return false;
   int d = og_param_find(op, dim), t = og_param_find(op, tensor);
-  if (d < 0 || op->params[d].type != OG_INT || t < 0 || op->params[t].type != OG_TENSOR)
-    og_die(field->location, "%s has no int '%s' or no tensor '%s'", op->name, dim, tensor);
-  fprintf(to, "  PX_TRY(px__check_dim(a[%d], px_value_int(a[%d])));\n", t, d);
+  bool sized = t >= 0 && (op->params[t].type == OG_TENSOR || op->params[t].type == OG_INTS);
+  if (d < 0 || op->params[d].type != OG_INT || !sized)
+    og_die(field->location, "%s has no int '%s', or no tensor or list '%s'", op->name, dim, tensor);
+  fprintf(to, "  ");
+  if (op->params[d].optional) fprintf(to, "if (a[%d].kind != PX_ARG_NONE) ", d);
+  fprintf(to, "PX_TRY(px__check_dim(a[%d], px_value_int(a[%d])));\n", t, d);
   return true;
 }
 

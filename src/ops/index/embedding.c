@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings: rows clipped to a norm, and bags. They are in C because they write the weight in place
-// and read offsets on the host.
+// Embeddings: rows clipped to a norm, and bags. They are in C because they write the weight in
+// place and read offsets on the host.
 #include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
-#include "phlox/autograd.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
@@ -30,8 +27,8 @@ static px_status renorm(px_tensor *weight, const px_tensor *indices, double limi
   PX_SCOPED(px_tensor) clipped = NULL;
   PX_TRY(px_tensor_detach(&plain, weight));
   PX_TRY(px_reshape(&flat, indices, (int64_t[]){-1}, 1));
-  PX_TRY(px__formula_clipped_rows(
-      &clipped, (px_value[]){PX_T(plain), PX_T(flat), PX_F(limit), PX_F(p)}));
+  PX_TRY(px__formula_clipped_rows(&clipped,
+                                  (px_value[]){PX_T(plain), PX_T(flat), PX_F(limit), PX_F(p)}));
   return px_index_copy_(plain, 0, flat, clipped);
 }
 PX_RUN(embedding_renorm_) {
@@ -42,9 +39,9 @@ PX_RUN(embedding_renorm_) {
 }
 PX_RUN(embedding_with) {
   PX_TRY(check_indices(args->input, "embedding"));
-  return px__given(args->max_norm) ? renorm(args->weight, args->input,
-                                            px_value_float(args->max_norm), args->norm_type)
-                                   : PX_OK;
+  return px__given(args->max_norm)
+             ? renorm(args->weight, args->input, px_value_float(args->max_norm), args->norm_type)
+             : PX_OK;
 }
 
 // ---- bags

@@ -129,47 +129,6 @@ PX_RUN(take_backward) {
   return put(&p, px__index_flat(&p, to, args->index), to, args->grad_output, true);
 }
 
-// Wraps negative indices.
-static px_status wrap_negative(px_tensor **out, const px_tensor *indices, int64_t size) {
-  PX_SCOPED(px_tensor) negative = NULL;
-  PX_SCOPED(px_tensor) moved = NULL;
-  PX_TRY(px_lt_scalar(&negative, indices, px_int(0)));
-  PX_TRY(px_add_scalar(&moved, indices, px_int(size), px_int(1)));
-  return px_where(out, negative, moved, indices);
-}
-// Broadcasts both to each other, except in `dim`.
-static px_status broadcast_except(px_tensor **self, px_tensor **indices, int dim) {
-  PX_SCOPED(px_tensor) first = PX_MOVE(*self);
-  PX_SCOPED(px_tensor) second = PX_MOVE(*indices);
-  int64_t a[PX_MAX_DIMS], b[PX_MAX_DIMS], all[PX_MAX_DIMS];
-  int ndim = first->ndim, n;
-  for (int d = 0; d < ndim; d++) {
-    a[d] = d == dim ? 1 : first->sizes[d];
-    b[d] = d == dim ? 1 : second->sizes[d];
-  }
-  PX_TRY(px__broadcast(&n, all, ndim, a, ndim, b));
-  if (ndim) all[dim] = first->sizes[dim];
-  PX_TRY(px_expand(self, first, all, ndim));
-  if (ndim) all[dim] = second->sizes[dim];
-  return px_expand(indices, second, all, ndim);
-}
-PX_RUN(take_along_dim) {
-  PX_SCOPED(px_tensor) self = NULL;
-  PX_SCOPED(px_tensor) given = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
-  int dim = 0;
-  if (px__given(args->dim)) {
-    PX_TRY(px__wrap_dim(&dim, args->dim.v.i, args->self->ndim));
-    self = px_retain(args->self), given = px_retain(args->indices);
-  } else {
-    PX_TRY(px_reshape(&self, args->self, &args->self->numel, 1));
-    PX_TRY(px_reshape(&given, args->indices, &args->indices->numel, 1));
-  }
-  PX_TRY(wrap_negative(&indices, given, self->ndim ? self->sizes[dim] : 1));
-  PX_TRY(broadcast_except(&self, &indices, dim));
-  return px_gather(&call->results[0], self, dim, indices, false);
-}
-
 // ---- indices of one dimension
 
 PX_RUN(index_select) {
