@@ -82,8 +82,8 @@ static void write_choice(const place *p, const og_node *n) {
 
 static void write_shape(const place *p, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(p->names->op, n->text) : -1;
-  if (i >= 0 && p->names->op->params[i].type == OG_INTS) {
-    fprintf(p->to, "%spx__shape_sizes(&%s, a[%d]);\n", p->indent, p->shape, i);
+  if (n->kind == OG_NAME && (i < 0 || p->names->op->params[i].type == OG_INTS)) {
+    fprintf(p->to, "%spx__shape_sizes(&%s, %s);\n", p->indent, p->shape, sized(p, n));
     return;
   }
   if (n->kind == OG_CHOICE) {

@@ -5,6 +5,7 @@
 
 #include "vmap_rules/sort.h"
 #include "call/vmap.h"
+#include "formulas.h"
 #include "hidden/sort.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -16,10 +17,6 @@
 #include "run_functions/sort.h"
 
 static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
-PX_RUN(argsort) {
-  PX_SCOPED(px_tensor) values = NULL;
-  return px_sort(&values, &call->results[0], args->self, args->dim, args->descending, args->stable);
-}
 static px__named_kernel sorted_kernel = {.name = "sorted"};
 px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim) {
   PX_SCOPED(px_tensor) indices = NULL;
@@ -37,18 +34,6 @@ px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
                         (px_value[]){PX_I(at)}, 1));
   return *out = PX_MOVE(values), PX_OK;
 }
-// The median of a line with NaN is its first NaN, found by the maximum.
-static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
-  PX_SCOPED(px_tensor) maximum = NULL;
-  PX_SCOPED(px_tensor) nan_index = NULL;
-  PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) value = PX_MOVE(call->results[0]);
-  PX_SCOPED(px_tensor) index = PX_MOVE(call->results[1]);
-  PX_TRY(px_max_dim(&maximum, &nan_index, t, dim, keepdim));
-  PX_TRY(px_isnan(&mask, maximum));
-  PX_TRY(px_where(&call->results[0], mask, maximum, value));
-  return px_where(&call->results[1], mask, nan_index, index);
-}
 PX_RUN(median_dim) {
   const px_tensor *t = args->self;
   int dim;
@@ -56,10 +41,15 @@ PX_RUN(median_dim) {
   PX_CHECK(length_of(t, dim) > 0, PX_INDEX,
            "median(): Expected reduction dim %d to have non-zero size.", dim);
   PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)t->dtype, PX_INT64}));
-  PX_TRY(px_kthvalue(&call->results[0], &call->results[1], t, (length_of(t, dim) + 1) / 2, dim,
-                     args->keepdim));
-  if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
-  return nan_first(call, t, dim, args->keepdim);
+  int64_t middle = (length_of(t, dim) + 1) / 2;
+  if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel)
+    return px_kthvalue(&call->results[0], &call->results[1], t, middle, dim, args->keepdim);
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_TRY(px_kthvalue(&value, &index, t, middle, dim, args->keepdim));
+  return px__formula_median_or_nan(
+      call->results,
+      (px_value[]){PX_T((px_tensor *)t), PX_T(value), PX_T(index), PX_I(dim), PX_B(args->keepdim)});
 }
 px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim) {
   int64_t kept[PX_MAX_DIMS], reduced[PX_MAX_DIMS];
@@ -179,23 +169,11 @@ PX_RUN(searchsorted) {
   }
   return search(&call->results[0], sorted, args->input, right, args->out_int32);
 }
-PX_RUN(searchsorted_number) {
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_TRY(px_tensor_from_scalar(&value, args->input));
-  return px_searchsorted(&call->results[0], args->sorted_sequence, value, args->out_int32,
-                         args->right, args->side, args->sorter);
-}
 PX_RUN(bucketize) {
   PX_TRY(check_out(call, args->out_int32));
   PX_TRY(px__call_same_device(call));
   return search(&call->results[0], args->boundaries, args->input, args->right, args->out_int32);
 }
-PX_RUN(bucketize_number) {
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_TRY(px_tensor_from_scalar(&value, args->input));
-  return search(&call->results[0], args->boundaries, value, args->right, args->out_int32);
-}
-
 // ---- membership
 
 static px_status map_unsigned(px_tensor **t) {
@@ -205,15 +183,10 @@ static px_status map_unsigned(px_tensor **t) {
   return px__to_ordered(t, given);
 }
 
-// An element is a member if it equals the sorted element at its lower bound.
 static px_status is_member(px_tensor **out, const px_tensor *given, const px_tensor *tests,
                            bool invert) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_SCOPED(px_tensor) last = NULL;
-  PX_SCOPED(px_tensor) clamped = NULL;
-  PX_SCOPED(px_tensor) nearest = NULL;
   PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) others = NULL;
   PX_TRY(promote_both(&elements, &others, given, tests));
@@ -221,11 +194,7 @@ static px_status is_member(px_tensor **out, const px_tensor *given, const px_ten
   PX_TRY(map_unsigned(&others));
   PX_TRY(px_reshape(&flat, others, &tests->numel, 1));
   PX_TRY(px__sorted_values(&sorted, flat, 0));
-  PX_TRY(px_search_lines(&indices, sorted, elements, false));
-  PX_TRY(px_tensor_from_scalar(&last, px_int(tests->numel - 1)));
-  PX_TRY(px_minimum(&clamped, indices, last));
-  PX_TRY(px_take(&nearest, sorted, clamped));
-  return invert ? px_ne(out, elements, nearest) : px_eq(out, elements, nearest);
+  return px__formula_members(out, (px_value[]){PX_T(elements), PX_T(sorted), PX_B(invert)});
 }
 PX_RUN(isin) {
   const px_tensor *elements = args->elements, *tests = args->test_elements;
@@ -233,16 +202,4 @@ PX_RUN(isin) {
   if (tests->numel) return is_member(&call->results[0], elements, tests, args->invert);
   return px_full(&call->results[0], elements->sizes, elements->ndim, px_bool(args->invert), PX_BOOL,
                  px__tensor_device(elements), false, false);
-}
-PX_RUN(isin_number) {
-  if (args->invert) return px_ne_scalar(&call->results[0], args->elements, args->test_element);
-  return px_eq_scalar(&call->results[0], args->elements, args->test_element);
-}
-PX_RUN(isin_of_number) {
-  PX_SCOPED(px_tensor) equal = NULL;
-  PX_TRY(px_eq_scalar(&equal, args->test_elements, args->element));
-  if (!args->invert) return px_any(&call->results[0], equal, NULL, 0, false);
-  PX_SCOPED(px_tensor) found = NULL;
-  PX_TRY(px_any(&found, equal, NULL, 0, false));
-  return px_logical_not(&call->results[0], found);
 }

@@ -3,6 +3,7 @@
 // lower edge, the last one both. Values outside of all bins and NaN are not counted.
 #include <math.h>
 
+#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -18,18 +19,6 @@ typedef struct range {
   double low, high;
 } range;
 
-// Bin of each element: the last edge not above it. The upper end belongs to the last bin.
-static px_status bins_of(px_tensor **out, const px_tensor *t, const px_tensor *edges) {
-  PX_SCOPED(px_tensor) reached = NULL;
-  PX_SCOPED(px_tensor) bin_index = NULL;
-  PX_SCOPED(px_tensor) first = NULL;
-  PX_SCOPED(px_tensor) last = NULL;
-  PX_TRY(px_searchsorted(&reached, edges, t, false, true, NULL, NULL));
-  PX_TRY(px_add_scalar(&bin_index, reached, px_int(-1), px_int(1)));
-  PX_TRY(px_tensor_from_scalar(&first, px_int(0)));
-  PX_TRY(px_tensor_from_scalar(&last, px_int(edges->numel - 2)));
-  return px_clamp(out, bin_index, first, last);
-}
 // Range of the elements; (0, 1) if there are none, or on meta.
 static px_status range_of(range *r, const px_tensor *t) {
   PX_SCOPED(px_tensor) min_tensor = NULL;
@@ -50,31 +39,18 @@ static px_status edges_between(px_tensor **out, range r, int64_t bins, const px_
 
 // ---- histc
 
-// 1 for elements within the range, 0 for others, in their dtype.
-static px_status within(px_tensor **out, const px_tensor *t, range r) {
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(px_ge_scalar(&above, t, px_float(r.low)));
-  PX_TRY(px_le_scalar(&below, t, px_float(r.high)));
-  PX_TRY(px_logical_and(&both, above, below));
-  return px__tensor_to(out, both, (px_dtype)t->dtype, PX_DEVICE_NONE);
-}
 enum { MAX_KERNEL_BINS = 65536 };  // bins; float32 represents their indices exactly
-static px__named_kernel binned = {.name = "binned"};
+static px__named_kernel binned_kernel = {.name = "binned"};
 static bool has_kernel(const px_tensor *t, int64_t bins) {
   bool real = t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
   return real && t->numel && bins <= MAX_KERNEL_BINS &&
-         px__named_kernel_on(&binned, (px_device_type)px__tensor_device(t).type);
+         px__named_kernel_on(&binned_kernel, (px_device_type)px__tensor_device(t).type);
 }
 PX_RUN(histc) {
   const px_tensor *self = args->self;
   range r = {px_scalar_float(args->min), px_scalar_float(args->max)};
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) edges = NULL;
-  PX_SCOPED(px_tensor) bins = NULL;
-  PX_SCOPED(px_tensor) counted = NULL;
-  PX_SCOPED(px_tensor) zeros = NULL;
   PX_CHECK(args->bins < INT64_MAX, PX_RUNTIME, "torch.histc: too many bins");
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
   if (r.low == r.high && self->numel && !px__is_meta(self)) PX_TRY(range_of(&r, flat));
@@ -86,13 +62,10 @@ PX_RUN(histc) {
     px_tensor *inputs[] = {flat, edges};
     px_device device = px__tensor_device(self);
     PX_TRY(px_tensor_empty(&call->results[0], 1, &args->bins, (px_dtype)self->dtype, device));
-    return px__run_kernel(&binned, device, 1, call->results, 2, inputs, NULL, 0);
+    return px__run_kernel(&binned_kernel, device, 1, call->results, 2, inputs, NULL, 0);
   }
-  PX_TRY(bins_of(&bins, flat, edges));
-  PX_TRY(within(&counted, flat, r));
-  PX_TRY(px_zeros(&zeros, &args->bins, 1, (px_dtype)self->dtype, px__tensor_device(self), false,
-                  false));
-  return px_index_add(&call->results[0], zeros, 0, bins, counted, px_int(1));
+  return px__formula_counts_between(
+      call->results, (px_value[]){PX_T(flat), PX_T(edges), PX_F(r.low), PX_F(r.high)});
 }
 
 // ---- edges
@@ -219,96 +192,50 @@ static px_status line_of(px_tensor **out, const px_tensor *weight, const px_tens
   PX_TRY(px_tensor_detach(&plain, weight));
   return px_reshape(out, plain, &weight->numel, 1);
 }
-// Accumulated over the dimensions: row-major bin index of each point, and whether it is in range.
-typedef struct binning {
-  px_tensor *bin_index, *counted;
-} binning;
-static void drop(binning *t) { px_release(t->bin_index), px_release(t->counted); }
-
-// Mask of elements between the first and the last edge.
-static px_status between(px_tensor **out, const px_tensor *line, const px_tensor *edges) {
-  PX_SCOPED(px_tensor) low = NULL;
-  PX_SCOPED(px_tensor) high = NULL;
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_TRY(px_select(&low, edges, 0, 0));
-  PX_TRY(px_select(&high, edges, 0, -1));
-  PX_TRY(px_ge(&above, line, low));
-  PX_TRY(px_le(&below, line, high));
-  return px_logical_and(out, above, below);
-}
-// Adds one dimension.
-static px_status binning_add(binning *t, const px_tensor *points, int dim, const px_tensor *edges) {
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) line = NULL;
-  PX_SCOPED(px_tensor) bins = NULL;
-  PX_SCOPED(px_tensor) known = NULL;
-  PX_TRY(px_select(&column, points, 1, dim));
-  PX_TRY(px_contiguous(&line, column));
-  PX_TRY(bins_of(&bins, line, edges));
-  PX_TRY(between(&known, line, edges));
-  PX_TRY(px_mul_scalar_(t->bin_index, px_int(edges->numel - 1)));
-  PX_TRY(px_add_(t->bin_index, bins, px_int(1)));
-  return px_logical_and_(t->counted, known);
-}
-static px_status binning_begin(binning *t, const px_tensor *points) {
-  px_device device = px__tensor_device(points);
-  PX_TRY(px_zeros(&t->bin_index, points->sizes, 1, PX_INT64, device, false, false));
-  return px_ones(&t->counted, points->sizes, 1, PX_BOOL, device, false, false);
-}
-// Sums of weights, or counts, by bin.
-static px_status sums(px_tensor **out, const binning *t, const px_tensor *weights, int64_t bins,
-                      const px_tensor *like) {
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_SCOPED(px_tensor) zero = NULL;
-  PX_SCOPED(px_tensor) each = NULL;
-  px_dtype dtype = (px_dtype)like->dtype;
-  PX_TRY(px_zeros(&zeros, &bins, 1, dtype, px__tensor_device(like), false, false));
-  if (weights) {
-    PX_TRY(px_tensor_from_scalar(&zero, px_int(0)));
-    PX_TRY(px_where(&each, t->counted, weights, zero));
-  } else {
-    PX_TRY(px__tensor_to(&each, t->counted, dtype, PX_DEVICE_NONE));
-  }
-  return px_index_add(out, zeros, 0, t->bin_index, each, px_int(1));
-}
 // Divides by the sum and by the volume of each bin.
-static px_status to_density(px_tensor *counts, px_tensor *const *edges, int dims) {
+static px_status to_density(px_tensor **counts, px_tensor *const *edges, int dims) {
   PX_SCOPED(px_tensor) all = NULL;
-  PX_TRY(px_sum_all(&all, counts, PX_DTYPE_NONE));
-  PX_TRY(px_div_(counts, all));
+  PX_TRY(px_sum_all(&all, *counts, PX_DTYPE_NONE));
+  PX_TRY(px_div_(*counts, all));
   for (int i = 0; i < dims; i++) {
-    int64_t sizes[PX_MAX_DIMS];
-    PX_SCOPED(px_tensor) widths = NULL;
-    PX_SCOPED(px_tensor) along = NULL;
-    for (int d = 0; d < dims; d++) sizes[d] = d == i ? edges[i]->numel - 1 : 1;
-    PX_TRY(px_diff(&widths, edges[i], 1, 0, NULL, NULL));
-    PX_TRY(px_reshape(&along, widths, sizes, dims));
-    PX_TRY(px_div_(counts, along));
+    PX_SCOPED(px_tensor) before = PX_MOVE(*counts);
+    PX_TRY(px__formula_density_along(counts, (px_value[]){PX_T(before), PX_T(edges[i]), PX_I(i)}));
   }
   return PX_OK;
 }
-static px_status count_into(px_tensor **out, binning *t, const px_tensor *points,
-                            px_tensor *const *edges, const px_tensor *weights, bool density) {
+// Adds dimension `dim` to the bin of each point, and whether it has one.
+static px_status bin_along(px_tensor **binned, const px_tensor *points, int dim, px_tensor *edges) {
+  PX_SCOPED(px_tensor) bins = PX_MOVE(binned[0]);
+  PX_SCOPED(px_tensor) counted = PX_MOVE(binned[1]);
+  return px__formula_binned_along(
+      binned,
+      (px_value[]){PX_T(bins), PX_T(counted), PX_T((px_tensor *)points), PX_I(dim), PX_T(edges)});
+}
+static px_status count_into(px_tensor **out, px_tensor **binned, const px_tensor *points,
+                            px_tensor *const *edges, px_tensor *weights) {
   int64_t sizes[PX_MAX_DIMS], bins = 1;
   int dims = (int)points->sizes[1];
+  px_device device = px__tensor_device(points);
   PX_SCOPED(px_tensor) counts = NULL;
-  PX_TRY(binning_begin(t, points));
+  PX_TRY(px_zeros(&binned[0], points->sizes, 1, PX_INT64, device, false, false));
+  PX_TRY(px_ones(&binned[1], points->sizes, 1, PX_BOOL, device, false, false));
   for (int d = 0; d < dims; d++) {
-    PX_TRY(binning_add(t, points, d, edges[d]));
+    PX_TRY(bin_along(binned, points, d, edges[d]));
     sizes[d] = edges[d]->numel - 1;
     bins = px__product(bins, sizes[d]);
   }
-  PX_TRY(sums(&counts, t, weights, bins, points));
-  PX_TRY(px_reshape(out, counts, sizes, dims));
-  return density ? to_density(*out, edges, dims) : PX_OK;
+  PX_TRY(px__formula_sums_of_bins(
+      &counts, (px_value[]){PX_T(binned[0]), PX_T(binned[1]), PX_T((px_tensor *)points),
+                            weights ? PX_T(weights) : PX_NONE(), PX_I(bins)}));
+  return px_reshape(out, counts, sizes, dims);
 }
 static px_status count(px_tensor **out, const px_tensor *points, px_tensor *const *edges,
-                       const px_tensor *weights, bool density) {
-  binning t = {NULL, NULL};
-  px_status status = count_into(out, &t, points, edges, weights, density);
-  drop(&t);
-  return status;
+                       px_tensor *weights, bool density) {
+  px_tensor *binned[2] = {NULL, NULL};
+  px_status status = count_into(out, binned, points, edges, weights);
+  px_release(binned[0]), px_release(binned[1]);
+  PX_TRY(status);
+  return density ? to_density(out, edges, (int)points->sizes[1]) : PX_OK;
 }
 PX_RUN(_histogramdd_from_bin_tensors) {
   const px_tensor *self = args->self;
