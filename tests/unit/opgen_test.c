@@ -88,7 +88,8 @@ PX_TEST(bad_results) {
           "5: 'slf' in a line of x is neither a tensor nor a list of sizes");
   REFUSED(ONE("  result sizes(dim) : self\n"),
           "5: 'dim' in a line of x is neither a tensor nor a list of sizes");
-  REFUSED(ONE("  result size : self\n"), "5: 'size' is not a shape in a line of x");
+  REFUSED(ONE("  result size : self\n"),
+          "5: 'size' in a line of x is neither a tensor nor a list of sizes");
   REFUSED(ONE("  result along(self, dim) : self\n"),
           "5: unknown shape 'along' of 2 arguments in a line of x");
   REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a line of x");
@@ -112,7 +113,7 @@ PX_TEST(bad_results) {
           "generator");
   REFUSED(ONE("  broadcasts self\n"), "1: broadcasts, draws and cuda of x require a result line");
   REFUSED(ONE("  check device\n"), "5: check device of x requires a result line");
-  REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm' or no tensor 'self'");
+  REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm', or no tensor or list 'self'");
   REFUSED(GOOD "  result [] : self\n", "5: result of x, which is not a kernel op");
   REFUSED("op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result [1] : self\n",
           "1: op x has no shape");
@@ -357,8 +358,8 @@ PX_TEST(some_reads_elements) {
   CHECK_EQ(status, 0);
   CHECK(strstr(text,
                "  bool n1 = false;\n  if ((b->needs & 1u) && !c1) {  // found\n"
-               "    PX_TRY(px__any_of_samples(&n1, (a[1]).v.tensor));\n"));
-  CHECK(strstr(text, "PX_S(px_float((double)INFINITY))"));
+               "    PX_F_TRY(px__any_of_samples(&n1, (a[1]).v.tensor));\n"));
+  CHECK(strstr(text, "PX_F_FLOAT((double)INFINITY)"));
   REFUSED(GOOD "  grad self = grad if some(other) else other\n",
           "5:23: unknown function 'some' of 1 arguments in a line of x");
   show("f",
@@ -434,8 +435,8 @@ PX_TEST(bodies_of_lists_and_functions) {
 PX_TEST(numbers_fold_and_tensors_call_ops) {
   show("x", GOOD "  grad self = x(grad, other, alpha=2 * alpha)\n");
   CHECK_EQ(status, 0);
-  CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), a[2])"));
-  CHECK(strstr(text, "PX_TRY(px__f_call(&t[0], &px__op_x, a1));"));
+  CHECK(strstr(text, "px__f_arith('*', PX_F_INT(2), a[2])"));
+  CHECK(strstr(text, "PX_F_TRY(px__f_call(&b->out[0], &px__op_x, a1));"));
 }
 PX_TEST(masks_list_saved_tensors) {
   show("x", "helper spread(Tensor grad, int[] sizes, Tensor like)\n" GOOD

@@ -134,8 +134,8 @@ static void write_part(const og_op *op, const og_check *c, const char *text, con
   *list = og_format("%s, %s%s", *list, is_integer ? "(long long)" : "", v.c);
 }
 
-// Writes `check NAME of TENSOR`: NAME, unless absent, must be a dimension of it, or of a list of sizes.
-// The text is in the library.
+// Writes `check NAME of TENSOR`: NAME, unless absent, must be a dimension of it, or of a list of
+// sizes. The text is in the library.
 static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
   char *dim, *tensor;
   if (!og_check_dimension(field, &dim, &tensor)) return false;

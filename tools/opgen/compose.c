@@ -14,6 +14,7 @@ typedef struct value {
   const char *typed;      // a number in C, if its type is known: folded by the compiler
   og_type type;           // of `typed`
   const og_param *param;  // the parameter passed, unchanged
+  bool stored;            // in the target of the context
 } value;
 enum { MAX_TEMPORARIES = 128, MAX_CONDITIONS = 32 };
 typedef struct context {
@@ -21,7 +22,8 @@ typedef struct context {
   const og_op *op;
   int steps;
   const char *indent;
-  bool body;  // not a gradient
+  bool body;           // not a gradient
+  const char *target;  // where the next call stores its result; NULL for a temporary
   // Written lets: px_values of tensors and lists, typed numbers.
   og_value lets[OG_MAX_LETS][OG_OP_RESULTS];
   int temporaries[MAX_TEMPORARIES], temporary_count;  // numbers of owned, unnamed tensors
@@ -81,14 +83,20 @@ static sort sort_of(const og_op *op, const og_node *n) {
   }
 }
 
-// Returns the C expression of a new reference to a tensor. That of the last temporary moves.
-static const char *owned(context *x, const og_node *n) {
+// Stores a tensor: the result of a call, or a new reference.
+static void write_into(context *x, const char *target, const og_node *n) {
   int first = x->temporary_count;
+  x->target = target;
   value v = write_node(x, n);
+  x->target = NULL;
   if (v.sort != IS_TENSOR)
     og_die(n->location, "'%s' is not a tensor in formula of %s", n->text, x->op->name);
-  if (x->temporary_count == first) return og_format("px__f_tensor(%s)", v.c);
-  return og_format("PX_MOVE(t[%d])", x->temporaries[--x->temporary_count]);
+  if (v.stored) return;
+  if (x->temporary_count == first)
+    fprintf(x->to, "%s%s = px__f_tensor(%s);\n", x->indent, target, v.c);
+  else
+    fprintf(x->to, "%s%s = PX_MOVE(t[%d]);\n", x->indent, target,
+            x->temporaries[--x->temporary_count]);
 }
 
 // ---- names
@@ -126,9 +134,9 @@ static value typed_number(og_type type, const char *c, const char *typed) {
 static value number_value(og_value v, const og_node *n) {
   switch (v.type) {
     case OG_INT:
-      return typed_number(v.type, og_format("PX_S(px_int(%s))", v.c), v.c);
+      return typed_number(v.type, og_format("PX_F_INT(%s)", v.c), v.c);
     case OG_FLOAT:
-      return typed_number(v.type, og_format("PX_S(px_float(%s))", v.c), v.c);
+      return typed_number(v.type, og_format("PX_F_FLOAT(%s)", v.c), v.c);
     case OG_BOOL:
       return typed_number(v.type, og_format("PX_B(%s)", v.c), v.c);
     case OG_TEXT:
@@ -168,19 +176,34 @@ static int new_temporary(context *x) {
     og_die(x->op->location, "a formula of %s is too long", x->op->name);
   return x->temporaries[x->temporary_count++] = x->tensors++;
 }
-// Releases the temporaries since `first`, except the last one, which read them.
-static value release_read(context *x, int first) {
-  int last = x->temporaries[x->temporary_count - 1];
-  for (int i = first; i < x->temporary_count - 1; i++)
+// Where a call stores its result: in the target, or in a new temporary.
+typedef struct result {
+  int first;           // temporaries from here on are read by the call
+  const char *target;  // NULL for a temporary
+} result;
+// Begins a call, whose arguments are written next.
+static result begin_call(context *x) {
+  result r = {x->temporary_count, x->target};
+  x->target = NULL;
+  return r;
+}
+static const char *place_of(context *x, const result *r) {
+  return r->target ? r->target : og_format("t[%d]", new_temporary(x));
+}
+// Ends a call: releases the temporaries that it read.
+static value end_call(context *x, const result *r) {
+  int read = x->temporary_count - !r->target, made = r->target ? 0 : x->temporaries[read];
+  for (int i = r->first; i < read; i++)
     fprintf(x->to, "%spx__f_release(&t[%d]);\n", x->indent, x->temporaries[i]);
-  x->temporary_count = first;
-  x->temporaries[x->temporary_count++] = last;
-  return (value){.sort = IS_TENSOR, .c = og_format("PX_T(t[%d])", last)};
+  x->temporary_count = r->first;
+  if (r->target) return (value){.sort = IS_TENSOR, .stored = true};
+  x->temporaries[x->temporary_count++] = made;
+  return (value){.sort = IS_TENSOR, .c = og_format("PX_T(t[%d])", made)};
 }
 
 static value write_number(const char *text) {
   bool is_integer = !strpbrk(text, ".eE");
-  const char *c = og_format(is_integer ? "PX_S(px_int(%s))" : "PX_S(px_float(%s))", text);
+  const char *c = og_format(is_integer ? "PX_F_INT(%s)" : "PX_F_FLOAT(%s)", text);
   return typed_number(is_integer ? OG_INT : OG_FLOAT, c, text);
 }
 
@@ -273,7 +296,7 @@ static bool may_have_numbers_only(const context *x, const og_op *op, const char 
     return false;
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR && given[i] && strncmp(given[i], "px__f_scalar(", 13) &&
-        strncmp(given[i], "PX_S(", 5) && strncmp(given[i], "a[", 2))
+        strncmp(given[i], "PX_F_", 5) && strncmp(given[i], "a[", 2))
       return false;
   return true;
 }
@@ -329,27 +352,34 @@ static const char *formula_function(const char *name) {
   return og_format("px__formula_%s", name);
 }
 
+// Returns the op or formula that a call names.
+static const og_op *callee(const og_node *call) {
+  const og_op *op = og_find(call->text);
+  return op ? op : og_formula_named(call->text);
+}
+
 static value write_call(context *x, const og_node *call) {
-  const og_op *op = og_find(call->text), *formula = op ? NULL : og_formula_named(call->text);
-  int first = x->temporary_count;
-  bool wide;
-  if (formula && formula->result_count != 1)
+  const og_op *op = callee(call);
+  bool wide, formula = op != og_find(call->text);
+  result r = begin_call(x);
+  if (formula && op->result_count != 1)
     og_die(call->location, "%s has several results in formula of %s", call->text, x->op->name);
-  int arguments = write_arguments(x, call, op ? op : formula, &wide), made = new_temporary(x);
+  int arguments = write_arguments(x, call, op, &wide);
+  const char *to = place_of(x, &r);
   if (formula)
-    fprintf(x->to, "%sPX_TRY(%s(&t[%d], a%d));\n", x->indent, formula_function(call->text), made,
+    fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, formula_function(op->name), to,
             arguments);
   else
-    fprintf(x->to, "%sPX_TRY(px__f_call%s(&t[%d], %s, a%d));\n", x->indent, wide ? "_wide" : "",
-            made, descriptor(op->name), arguments);
-  return release_read(x, first);
+    fprintf(x->to, "%sPX_F_TRY(px__f_call%s(&%s, %s, a%d));\n", x->indent, wide ? "_wide" : "", to,
+            descriptor(op->name), arguments);
+  return end_call(x, &r);
 }
 
 // A helper takes typed arguments, as declared in its line.
 static value write_helper(context *x, const og_node *n) {
   const og_op *helper = og_helper(n->text);
   const char *items = "";
-  int first = x->temporary_count;
+  result r = begin_call(x);
   if (n->count != helper->param_count)
     og_die(n->location, "%s takes %d arguments in formula of %s", n->text, helper->param_count,
            x->op->name);
@@ -357,10 +387,9 @@ static value write_helper(context *x, const og_node *n) {
     const char *c = coerce(x, write_node(x, n->items[i]), &helper->params[i], n);
     items = og_format("%s, %s", items, og_helper_argument(helper, i, og_format("(%s)", c)));
   }
-  int made = new_temporary(x);
   og_use("%s", og_helper_prototype(helper));
-  fprintf(x->to, "%sPX_TRY(px__grad_%s(&t[%d]%s));\n", x->indent, n->text, made, items);
-  return release_read(x, first);
+  fprintf(x->to, "%sPX_F_TRY(px__grad_%s(&%s%s));\n", x->indent, n->text, place_of(x, &r), items);
+  return end_call(x, &r);
 }
 
 // Writes an operator on tensors as a call of its op.
@@ -373,22 +402,33 @@ static value write_operator(context *x, const char *name, const og_node *n) {
 
 // A tensor times a number. The number is often 1: then the tensor is used as is.
 static value write_scaling(context *x, const og_node *n) {
-  int first = x->temporary_count;
+  result r = begin_call(x);
   value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
-  int made = new_temporary(x);
-  fprintf(x->to, "%sPX_TRY(px__f_scale(&t[%d], %s, %s, %s));\n", x->indent, made, descriptor("mul"),
-          left.c, right.c);
-  return release_read(x, first);
+  fprintf(x->to, "%sPX_F_TRY(px__f_scale(&%s, %s, %s, %s));\n", x->indent, place_of(x, &r),
+          descriptor("mul"), left.c, right.c);
+  return end_call(x, &r);
 }
 
 static bool is_number(context *x, const og_node *n) { return sort_of(x->op, n) == IS_NUMBER; }
+
+// True if the types of a number are known: no part is a Scalar, which may be an integer or not.
+static bool is_typed(const og_op *op, const og_node *n) {
+  int which, i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
+  const og_let *let = n->kind == OG_NAME && i < 0 ? og_let_find(op, n->text, &which) : NULL;
+  if (let) return is_typed(op, let->node);
+  if (i >= 0 && (op->params[i].type == OG_SCALAR || op->params[i].type == OG_TENSOR)) return false;
+  if (n->kind == OG_SHAPE) return false;
+  for (int k = 0; k < n->count && !og_is_condition_call(n); k++)
+    if (!is_typed(op, n->items[k])) return false;
+  return true;
+}
 
 static value write_binary(context *x, const og_node *n) {
   static const char *const names[] = {"+",   "add", "-",   "sub", "*",
                                       "mul", "/",   "div", "@",   "matmul"};
   bool simple = strchr("+-*/@", *n->text) && !n->text[1];
   if (is_number(x, n)) {
-    if (!simple) return write_typed(x, n);
+    if (!simple || is_typed(x->op, n)) return write_typed(x, n);
     value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
     return (value){.sort = IS_NUMBER,
                    .c = og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c)};
@@ -403,8 +443,9 @@ static value write_binary(context *x, const og_node *n) {
 static value write_negate(context *x, const og_node *n) {
   if (!is_number(x, n)) return write_operator(x, "neg", n);
   if (n->items[0]->kind == OG_NUMBER) return write_number(og_format("-%s", n->items[0]->text));
+  if (is_typed(x->op, n)) return write_typed(x, n);
   const char *c = write_node(x, n->items[0]).c;
-  return (value){.sort = IS_NUMBER, .c = og_format("px__f_arith('-', PX_S(px_int(0)), %s)", c)};
+  return (value){.sort = IS_NUMBER, .c = og_format("px__f_arith('-', PX_F_INT(0), %s)", c)};
 }
 
 // ---- choices
@@ -437,7 +478,7 @@ static void write_branch(context *x, const og_node *n, const int *out, int count
   x->indent = indent, x->temporary_count = first;
 }
 
-// Stores the tensors of a formula in `count` declared temporaries: of a choice, of one call with
+// Stores the tensors of a formula in `count` consecutive temporaries: of a choice, of one call with
 // several results, or one tensor. None leaves NULL.
 static void write_many(context *x, const og_node *n, const int *out, int count) {
   if (n->kind == OG_CHOICE) {
@@ -452,33 +493,30 @@ static void write_many(context *x, const og_node *n, const int *out, int count) 
   }
   if (is_none(n)) return;
   if (count == 1) {
-    const char *tensor = owned(x, n);
-    fprintf(x->to, "%st[%d] = %s;\n", x->indent, out[0], tensor);
+    write_into(x, og_format("t[%d]", out[0]), n);
     return;
   }
-  const og_op *op = n->kind == OG_CALL ? og_find(n->text) : NULL;
-  const og_op *formula = n->kind == OG_CALL && !op ? og_formula_named(n->text) : NULL;
+  const og_op *op = n->kind == OG_CALL ? callee(n) : NULL;
   bool wide;
-  if ((op ? op : formula) == NULL || (op ? op : formula)->result_count != count)
+  if (!op || op->result_count != count)
     og_die(n->location, "'%s' does not have %d results in formula of %s", n->text, count,
            x->op->name);
-  int arguments = write_arguments(x, n, op ? op : formula, &wide), made = ++x->steps;
-  if (formula)
-    fprintf(x->to, "%spx_tensor *r%d[%d] = {NULL};\n%sPX_TRY(%s(r%d, a%d));\n", x->indent, made,
-            count, x->indent, formula_function(n->text), made, arguments);
+  int arguments = write_arguments(x, n, op, &wide);
+  if (og_find(n->text))
+    fprintf(x->to, "%sPX_F_TRY(px__f_call_all(&t[%d], %d, %s, a%d));\n", x->indent, *out, count,
+            descriptor(op->name), arguments);
   else
-    fprintf(x->to, "%svoid *r%d[%d] = {NULL};\n%sPX_TRY(px_op_call(%s, PX_CALL_NEW, a%d, r%d));\n",
-            x->indent, made, count, x->indent, descriptor(op->name), arguments, made);
-  for (int i = 0; i < count; i++)
-    fprintf(x->to, "%st[%d] = (px_tensor *)r%d[%d];\n", x->indent, out[i], made, i);
+    fprintf(x->to, "%sPX_F_TRY(%s(&t[%d], a%d));\n", x->indent, formula_function(n->text), *out,
+            arguments);
 }
 
 static value write_choice(context *x, const og_node *n) {
   if (is_list(n)) return (value){.sort = IS_OTHER, .c = "", .list = n};
   if (sort_of(x->op, n) != IS_TENSOR) return write_typed(x, n);
-  int first = x->temporary_count, made = new_temporary(x);
+  x->target = NULL;
+  int made = new_temporary(x);
   write_many(x, n, &made, 1);
-  return release_read(x, first);
+  return (value){.sort = IS_TENSOR, .c = og_format("PX_T(t[%d])", made)};
 }
 
 static value write_constant(const og_node *n) {
@@ -568,17 +606,20 @@ static void write_number_let(context *x, const og_let *let, og_value *to) {
   *to = (og_value){.type = v.type, .c = og_format("n%d", x->steps)};
 }
 
+// Begins the block of a let, executed under its guard.
+static void begin_block(context *x, const og_let *let, const char *guard) {
+  fprintf(x->to, "%s", x->indent);
+  if (*guard) fprintf(x->to, "if (%s) ", guard);
+  fprintf(x->to, "{  // %s\n", let->names[0]);
+}
+
 static void write_tensor_let(context *x, const og_let *let, og_value *to, const char *guard) {
   int out[OG_OP_RESULTS], first = x->temporary_count;
   for (int i = 0; i < let->count; i++) {
     out[i] = new_temporary(x);
     to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(t[%d])", out[i])};
   }
-  if (*guard)
-    fprintf(x->to, "%sif (%s) ", x->indent, guard);
-  else
-    fprintf(x->to, "%s", x->indent);
-  fprintf(x->to, "{  // %s\n", let->names[0]);
+  begin_block(x, let, guard);
   write_branch(x, let->node, out, let->count);
   fprintf(x->to, "%s}\n", x->indent);
   x->temporary_count = first;
@@ -588,13 +629,12 @@ static void write_tensor_let(context *x, const og_let *let, og_value *to, const 
 static void write_some_let(context *x, const og_let *let, og_value *to, const char *guard) {
   const char *indent = x->indent;
   int first = x->temporary_count, made = ++x->steps;
-  fprintf(x->to, "%sbool n%d = false;\n%s", indent, made, indent);
-  if (*guard) fprintf(x->to, "if (%s) ", guard);
-  fprintf(x->to, "{  // %s\n", let->names[0]);
+  fprintf(x->to, "%sbool n%d = false;\n", indent, made);
+  begin_block(x, let, guard);
   x->indent = og_format("%s  ", indent);
   og_use("px_status px__any_of_samples(bool *out, const px_tensor *truths);");
   const char *truths = write_node(x, let->node->items[0]).c;
-  fprintf(x->to, "%sPX_TRY(px__any_of_samples(&n%d, (%s).v.tensor));\n%s}\n", x->indent, made,
+  fprintf(x->to, "%sPX_F_TRY(px__any_of_samples(&n%d, (%s).v.tensor));\n%s}\n", x->indent, made,
           truths, indent);
   x->indent = indent, x->temporary_count = first;
   *to = (og_value){.type = OG_BOOL, .c = og_format("n%d", made)};
@@ -672,8 +712,8 @@ static void write_gradient(context *x, int i) {
   fprintf(x->to, "  if (%s) {  // %s = %s\n", wanted(op, i), op->params[i].name,
           og_one_line(op->grads[i].text));
   x->indent = "    ";
-  const char *tensor = owned(x, n);
-  fprintf(x->to, "    b->out[%d] = %s;\n  }\n", i, tensor);
+  write_into(x, og_format("b->out[%d]", i), n);
+  fprintf(x->to, "  }\n");
   x->indent = "  ", x->temporary_count = 0;
 }
 
@@ -741,19 +781,21 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
     return;
   }
   if (op->result_count == 1) {
-    const char *tensor = owned(x, node);
-    fprintf(x->to, "  results[0] = %s;\n", tensor);
+    write_into(x, "results[0]", node);
     return;
   }
   if (node->kind == OG_LIST && node->count != op->result_count)
     og_die(node->location, "the body of %s has %d results", op->name, node->count);
+  // The results are stored when nothing can fail any more.
   for (int r = 0; r < op->result_count; r++) out[r] = new_temporary(x);
-  if (node->kind == OG_LIST)
-    for (int r = 0; r < op->result_count; r++) write_many(x, node->items[r], &out[r], 1);
-  else
-    write_many(x, node, out, op->result_count);
+  if (node->kind != OG_LIST) write_many(x, node, out, op->result_count);
+  for (int r = 0; r < op->result_count && node->kind == OG_LIST; r++)
+    if (node->items[r]->kind != OG_NAME) write_many(x, node->items[r], &out[r], 1);
   for (int r = 0; r < op->result_count; r++)
-    fprintf(x->to, "  results[%d] = PX_MOVE(t[%d]);\n", r, out[r]);
+    if (node->kind == OG_LIST && node->items[r]->kind == OG_NAME)
+      write_into(x, og_format("results[%d]", r), node->items[r]);
+    else
+      fprintf(x->to, "  results[%d] = PX_MOVE(t[%d]);\n", r, out[r]);
 }
 
 // Writes the run function of an op given as a formula.

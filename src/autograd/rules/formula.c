@@ -18,12 +18,28 @@ void px__f_release(px_tensor **t) {
   px_release(*t);
   *t = NULL;
 }
-px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args) {
-  void *results[4] = {NULL};
+px_status px__f_call_all(px_tensor **out, int count, const px_op *op, const px_value *args) {
+  void *results[PX_MAX_OPERANDS] = {NULL};
   PX_TRY(px_op_call(op, PX_CALL_NEW, args, results));
-  *out = (px_tensor *)results[0];
-  for (int i = 1; i < 4; i++) px_release(results[i]);
+  for (int i = 0; i < op->result_count; i++)
+    if (i < count)
+      out[i] = (px_tensor *)results[i];
+    else
+      px_release(results[i]);
   return PX_OK;
+}
+px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args) {
+  return px__f_call_all(out, 1, op, args);
+}
+static double apply(char op, double a, double b) {
+  return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
+}
+px_value px__f_arith(char op, px_value a, px_value b) {
+  px_scalar x = px_value_scalar(a), y = px_value_scalar(b);
+  if (x.kind == 'f' || y.kind == 'f' || op == '/')
+    return PX_F_FLOAT(apply(op, px_scalar_float(x), px_scalar_float(y)));
+  uint64_t i = (uint64_t)px_scalar_int(x), j = (uint64_t)px_scalar_int(y);  // wraps around
+  return PX_F_INT((int64_t)(op == '+' ? i + j : op == '-' ? i - j : i * j));
 }
 px_status px__f_scale(px_tensor **out, const px_op *mul, px_value t, px_value number) {
   const px_value args[2] = {t, px__f_scalar(number)};

@@ -18,8 +18,22 @@ void px__f_end(const px__f_owned *owned);
   px_tensor *t[count] = {NULL}; \
   __attribute__((cleanup(px__f_end))) const px__f_owned owned = {t, count}
 
+// Returns a failure from a formula. The called op has told of it.
+#define PX_F_TRY(call) \
+  do { \
+    px_status status_ = (call); \
+    if (__builtin_expect(status_ != PX_OK, 0)) return status_; \
+  } while (0)
+// Numbers of known types. (A function that returns one takes more code.)
+#define PX_F_INT(number) ((px_value){PX_ARG_SCALAR, 'i', 0, {.i = (number)}})
+#define PX_F_FLOAT(number) ((px_value){PX_ARG_SCALAR, 'f', 0, {.f = (number)}})
+
 // Calls an op and returns its first result.
 px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args)
+    __attribute__((warn_unused_result));
+
+// ... all its results.
+px_status px__f_call_all(px_tensor **out, int count, const px_op *op, const px_value *args)
     __attribute__((warn_unused_result));
 
 // The same for a pointwise op in a gradient, which computes in float64 if all its tensors are
@@ -49,17 +63,8 @@ static inline px_value px__f_float(px_value v) {
 static inline px_value px__f_bool(px_value v) {
   return px__f_is_number(v) ? PX_B(px_value_float(v) != 0) : v;
 }
-static inline double px__f_apply(char op, double a, double b) {
-  return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
-}
 // Python's arithmetic: integers stay integers, except for `/`.
-static inline px_value px__f_arith(char op, px_value a, px_value b) {
-  px_scalar x = px_value_scalar(a), y = px_value_scalar(b);
-  if (x.kind == 'f' || y.kind == 'f' || op == '/')
-    return PX_S(px_float(px__f_apply(op, px_scalar_float(x), px_scalar_float(y))));
-  uint64_t i = (uint64_t)px_scalar_int(x), j = (uint64_t)px_scalar_int(y);  // wraps around
-  return PX_S(px_int((int64_t)(op == '+' ? i + j : op == '-' ? i - j : i * j)));
-}
+px_value px__f_arith(char op, px_value a, px_value b);
 
 // tensor * number, with the op `mul`.
 px_status px__f_scale(px_tensor **out, const px_op *mul, px_value t, px_value number)
