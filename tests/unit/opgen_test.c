@@ -350,6 +350,15 @@ PX_TEST(lets_are_computed_if_they_are_read) {
   show("x", GOOD "  grad self = x(x(grad, other), other)\n");
   CHECK(strstr(text, "px__f_release(&t[0]);"));
 }
+PX_TEST(lets_are_released_after_their_last_reader) {
+  show("x", GOOD
+       "  let a = x(grad, other)\n  let b = x(a, a)\n  let c = x(b, other)\n"
+       "  grad self = x(c, b)\n");
+  CHECK_EQ(status, 0);
+  const char *a = strstr(text, "px__f_release(&t[0]);"), *c = strstr(text, "{  // c");
+  CHECK(a && c && a > strstr(text, "{  // b") && a < c);
+  CHECK(!strstr(text, "px__f_release(&t[1]);"));
+}
 // Elements are read only where the choice needs them.
 PX_TEST(some_reads_elements) {
   show("x", GOOD

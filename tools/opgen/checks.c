@@ -154,6 +154,11 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
   og_check c = og_check_parse(field);
   const char *format = "", *list = "";
   for (const char *at = c.text; *at;) {
+    if (!strncmp(at, "{{", 2)) {  // a brace
+      format = og_format("%s{", format);
+      at += 2;
+      continue;
+    }
     const char *end = *at == '{' ? strchr(at, '}') : NULL;
     if (!end) {
       format = og_format("%s%s%c", format, *at == '%' ? "%" : "", *at);

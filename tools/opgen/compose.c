@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes formulas as C: each step calls an op on px_values and stores the result in a scoped
-// temporary. Temporaries are released after the call that reads them, and names of `let` at the end
-// of the function. Numbers stay px_values and are folded at run time, except those computed by
-// functions of conditions.
+// temporary. Temporaries are released after the call that reads them, and names of `let` after the
+// last formula that reads them. Numbers stay px_values and are folded at run time, except those
+// computed by functions of conditions.
 #include "opgen/opgen.h"
 
 typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
@@ -26,6 +26,7 @@ typedef struct context {
   const char *target;  // where the next call stores its result; NULL for a temporary
   // Written lets: px_values of tensors and lists, typed numbers.
   og_value lets[OG_MAX_LETS][OG_OP_RESULTS];
+  int held[OG_MAX_LETS][OG_OP_RESULTS];  // 1 + number of the temporary of a let; 0 if released
   int temporaries[MAX_TEMPORARIES], temporary_count;  // numbers of owned, unnamed tensors
   int tensors;                                        // size of the array t
   // Declared conditions of lets: c1, c2 ...
@@ -193,7 +194,8 @@ static const char *place_of(context *x, const result *r) {
 // Ends a call: releases the temporaries that it read.
 static value end_call(context *x, const result *r) {
   int read = x->temporary_count - !r->target, made = r->target ? 0 : x->temporaries[read];
-  for (int i = r->first; i < read; i++)
+  bool ends = r->target && !strncmp(r->target, "results", 7);  // the function releases the rest
+  for (int i = r->first; i < read && !ends; i++)
     fprintf(x->to, "%spx__f_release(&t[%d]);\n", x->indent, x->temporaries[i]);
   x->temporary_count = r->first;
   if (r->target) return (value){.sort = IS_TENSOR, .stored = true};
@@ -618,6 +620,7 @@ static void write_tensor_let(context *x, const og_let *let, og_value *to, const 
   for (int i = 0; i < let->count; i++) {
     out[i] = new_temporary(x);
     to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(t[%d])", out[i])};
+    x->held[let - x->op->lets][i] = out[i] + 1;
   }
   begin_block(x, let, guard);
   write_branch(x, let->node, out, let->count);
@@ -657,6 +660,27 @@ static void write_let(context *x, const og_let *let, const char *guard) {
   }
   to->type = OG_TENSOR;  // a px_value
   to->c = write_list(x, let->node, OG_INTS);
+}
+
+static bool has_name(const og_node *n, const char *name) {
+  bool found = n->kind == OG_NAME && !strcmp(n->text, name);
+  for (int i = 0; i < n->count; i++) found |= has_name(n->items[i], name);
+  return found;
+}
+// Releases the lets that no formula still to be written reads: lets from `next` on, and `nodes`, of
+// which some may be NULL.
+static void release_unread(context *x, int next, og_node *const *nodes, int count) {
+  for (int k = 0; k < x->op->let_count; k++)
+    for (int i = 0; i < x->op->lets[k].count; i++) {
+      bool read = !x->held[k][i];
+      for (int later = next; later < x->op->let_count; later++)
+        read |= has_name(x->op->lets[later].node, x->op->lets[k].names[i]);
+      for (int at = 0; at < count; at++)
+        read |= nodes[at] && has_name(nodes[at], x->op->lets[k].names[i]);
+      if (read) continue;
+      fprintf(x->to, "%spx__f_release(&t[%d]);\n", x->indent, x->held[k][i] - 1);
+      x->held[k][i] = 0;
+    }
 }
 
 // Returns the mask of gradients named by a formula, or only of those that it tests for None.
@@ -760,6 +784,7 @@ void og_write_backward(FILE *to, const og_op *op) {
       if (op->grad_nodes[i])
         guard = either(guard, both(wanted(op, i), guard_of(&x, op->grad_nodes[i], &op->lets[k])));
     if (guard) write_let(&x, &op->lets[k], guard);
+    release_unread(&x, k + 1, op->grad_nodes, op->param_count);
   }
   for (int i = 0; i < op->param_count; i++)
     if (op->grad_nodes[i]) write_gradient(&x, i);
@@ -772,6 +797,7 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
   for (int k = 0; k < op->let_count; k++) {
     const char *guard = guard_of(x, node, &op->lets[k]);
     if (guard) write_let(x, &op->lets[k], guard);
+    release_unread(x, k + 1, &(og_node *){(og_node *)node}, 1);
   }
   if (op->result_list) {
     if (node->kind != OG_LIST) og_die(node->location, "the body of %s is not a list", op->name);

@@ -2,20 +2,13 @@
 // Gradients of products of Householder reflections. Formulas have no loops over vectors.
 #include "formulas.h"
 #include "grad_functions.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/linalg.h"
 #include "phlox/ops/view.h"
 
 // Adjoint (conjugate transpose), written A' in comments.
 static px_status adjoint(px_tensor **out, const px_tensor *t) {
   return px__formula_H(out, (px_value[]){PX_T(t)});
-}
-static px_status adjoint_times(px_tensor **out, const px_tensor *a, const px_tensor *b) {
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_TRY(adjoint(&at, a));
-  return px_matmul(out, at, b);
 }
 static int64_t rows_of(const px_tensor *t) { return px_tensor_size(t, -2); }
 static int64_t columns_of(const px_tensor *t) { return px_tensor_size(t, -1); }
@@ -29,60 +22,12 @@ typedef struct reflections {
   const px_tensor *tau;
   int64_t count;
 } reflections;
-static px_status reflections_of(reflections *out, const px_tensor *input, const px_tensor *tau) {
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) ones = NULL;
-  out->tau = tau, out->count = columns_of(tau);
-  PX_TRY(px_narrow(&part, input, -1, 0, out->count));
-  PX_TRY(px_tril(&below, part, -1));
-  PX_TRY(identity(&ones, rows_of(input), out->count, input));
-  return px_add(&out->vectors, below, ones, px_int(1));
-}
 // The k-th vector as a column, and its tau as a 1x1 matrix.
 static px_status vector_of(px_tensor **v, px_tensor **tau, const reflections *r, int64_t k) {
   PX_SCOPED(px_tensor) number = NULL;
   PX_TRY(px_narrow(v, r->vectors, -1, k, 1));
   PX_TRY(px_narrow(&number, r->tau, -1, k, 1));
   return px_unsqueeze(tau, number, -1);
-}
-static px_status reflect(px_tensor **out, const px_tensor *x, const px_tensor *v,
-                         const px_tensor *tau) {
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(adjoint_times(&row, v, x));
-  PX_TRY(px_mul(&scaled, v, tau));
-  PX_TRY(px_matmul(&part, scaled, row));
-  return px_sub(out, x, part, px_int(1));
-}
-// Gradients of v and tau for one reflection of x with output gradient `grad`:
-// d_v = -(conj(tau) grad x' v + tau x grad' v), d_tau = -(v' grad) (x' v).
-static px_status reflect_back(px_tensor **d_v, px_tensor **d_tau, const px_tensor *x,
-                              const px_tensor *v, const px_tensor *tau, const px_tensor *grad) {
-  int64_t last = -1;
-  PX_SCOPED(px_tensor) xv = NULL;
-  PX_SCOPED(px_tensor) gv = NULL;
-  PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) conjugate = NULL;
-  PX_SCOPED(px_tensor) scaled_one = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) number = NULL;
-  PX_TRY(adjoint_times(&xv, x, v));
-  PX_TRY(adjoint_times(&gv, grad, v));
-  PX_TRY(px_matmul(&one, grad, xv));
-  PX_TRY(px_matmul(&other, x, gv));
-  PX_TRY(px_conj(&conjugate, tau));
-  PX_TRY(px_mul(&scaled_one, one, conjugate));
-  PX_TRY(px_mul(&scaled, other, tau));
-  PX_TRY(px_add(&both, scaled_one, scaled, px_int(1)));
-  PX_TRY(px_neg(d_v, both));
-  PX_TRY(adjoint_times(&product, gv, xv));
-  PX_TRY(px_neg(&number, product));
-  return px_squeeze_dim(d_tau, number, &last, 1);
 }
 // A sequence of reflections, forward and backward.
 typedef struct steps {
@@ -100,7 +45,7 @@ static px_status run_forward(steps *s, const px_tensor *start) {
     PX_SCOPED(px_tensor) v = NULL;
     PX_SCOPED(px_tensor) tau = NULL;
     PX_TRY(vector_of(&v, &tau, &s->r, step_index(s, k)));
-    PX_TRY(reflect(&s->x[k + 1], s->x[k], v, tau));
+    PX_TRY(px__formula_reflected_by(&s->x[k + 1], (px_value[]){PX_T(s->x[k]), PX_T(v), PX_T(tau)}));
   }
   return PX_OK;
 }
@@ -108,14 +53,16 @@ static px_status run_backward(px_tensor **d_start, steps *s, const px_tensor *gr
   PX_SCOPED(px_tensor) g = px_retain(grad);
   for (int64_t k = s->r.count - 1; k >= 0; k--) {
     int64_t at = step_index(s, k);
-    px_tensor *before = NULL;
+    px_tensor *before = NULL, *gradients[2] = {NULL};
     PX_SCOPED(px_tensor) v = NULL;
     PX_SCOPED(px_tensor) tau = NULL;
     PX_SCOPED(px_tensor) conjugate = NULL;
     PX_TRY(vector_of(&v, &tau, &s->r, at));
-    PX_TRY(reflect_back(&s->d_v[at], &s->d_tau[at], s->x[k], v, tau, g));
+    PX_TRY(px__formula_reflection_gradient(
+        gradients, (px_value[]){PX_T(s->x[k]), PX_T(v), PX_T(tau), PX_T(g)}));
+    s->d_v[at] = gradients[0], s->d_tau[at] = gradients[1];
     PX_TRY(px_conj(&conjugate, tau));
-    PX_TRY(reflect(&before, g, v, conjugate));
+    PX_TRY(px__formula_reflected_by(&before, (px_value[]){PX_T(g), PX_T(v), PX_T(conjugate)}));
     px_release(g);
     g = before;
   }
@@ -145,7 +92,9 @@ static px_status reflections_back(px_tensor **d_input, px_tensor **d_tau, px_ten
   }
   PX_TRY(px_alloc((void **)&scratch, (size_t)(3 * count) * sizeof *scratch));
   s.x = scratch, s.d_v = scratch + count, s.d_tau = scratch + 2 * count;
-  px_status status = reflections_of(&s.r, input, tau);
+  s.r.tau = tau, s.r.count = count;
+  px_status status =
+      px__formula_reflection_vectors(&s.r.vectors, (px_value[]){PX_T(input), PX_I(count)});
   if (status == PX_OK) status = run_forward(&s, start);
   if (status == PX_OK) status = run_backward(&at_start, &s, grad);
   if (status == PX_OK) status = gather(d_input, d_tau, &s, columns_of(input));

@@ -10,13 +10,7 @@
 #include "hidden/factor.h"
 #include "ops/core/matrices.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
-#include "phlox/ops/factor.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/linalg.h"
 #include "phlox/ops/reduce.h"
-#include "phlox/ops/solve.h"
 #include "phlox/ops/view.h"
 #include "run_functions/factor.h"
 
@@ -114,27 +108,6 @@ PX_RUN(_linalg_lstsq) {
 
 // ---- QR
 
-PX_RUN(_linalg_qr) {
-  const px_tensor *a = args->A;
-  px_tensor **r = call->results;
-  PX_TRY(px__check_matrices(a, "linalg.qr", "A"));
-  int64_t m = rows_of(a), n = columns_of(a), k = px__min(m, n);
-  bool complete = !strcmp(args->mode, "complete");
-  PX_SCOPED(px_tensor) factor = NULL;
-  PX_SCOPED(px_tensor) tau = NULL;
-  PX_SCOPED(px_tensor) top = NULL;
-  PX_SCOPED(px_tensor) by_columns = NULL;
-  PX_SCOPED(px_tensor) lower = NULL;
-  PX_TRY(px__linalg_geqrf(&factor, &tau, a));
-  PX_TRY(px_narrow(&top, factor, -2, 0, complete ? m : k));
-  PX_TRY(transposed(&by_columns, top));  // tril of the transpose yields a column-major result
-  PX_TRY(px_tril(&lower, by_columns, 0));
-  PX_SCOPED(px_tensor) packed_lower = NULL;
-  PX_TRY(px_contiguous(&packed_lower, lower));
-  PX_TRY(transposed(&r[1], packed_lower));
-  if (!strcmp(args->mode, "r")) return empty_like(&r[0], a, (px_dtype)a->dtype);
-  return px__linalg_householder(&r[0], factor, tau, complete ? m : k);
-}
 PX_RUN(linalg_qr) {
   const char *mode = args->mode;
   PX_TRY(px__check_matrices(args->A, "linalg.qr", "A"));
@@ -284,7 +257,7 @@ static double epsilon_of(const px_tensor *t) {
 // Residual sums of squares, for matrices of full rank with more rows than columns.
 static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor *raw,
                            const px_tensor *rank, const char *driver) {
-  int64_t m = rows_of(a), n = columns_of(a), rows = -2;
+  int64_t m = rows_of(a), n = columns_of(a);
   bool full = m > n && strcmp(driver, "gelsy") != 0;
   if (full && strcmp(driver, "gels") != 0 && !px__is_meta(a)) {
     PX_SCOPED(px_tensor) fits = NULL;
@@ -296,15 +269,7 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
     full = px_scalar_int(truth) != 0;
   }
   if (!full) return empty_like(out, a, real_of(a));
-  PX_SCOPED(px_tensor) residual_rows = NULL;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) sizes = NULL;
-  PX_SCOPED(px_tensor) squares = NULL;
-  PX_TRY(px_tensor_detach(&plain, raw));
-  PX_TRY(px_narrow(&residual_rows, plain, -2, n, m - n));
-  PX_TRY(px_abs(&sizes, residual_rows));
-  PX_TRY(px_mul(&squares, sizes, sizes));
-  return px_sum(out, squares, &rows, 1, false, PX_DTYPE_NONE);
+  return px__formula_residual_squares(out, (px_value[]){PX_T(raw), PX_I(n)});
 }
 PX_RUN(linalg_lstsq) {
   const px_tensor *self = args->self, *given = args->b;
@@ -356,140 +321,4 @@ PX_RUN(linalg_lstsq) {
   if (missing) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
   r[0] = PX_MOVE(part);
   return PX_OK;
-}
-
-// ---- tolerances
-
-// Converts numbers to tensors. The default rtol depends on the size, and is 0 if atol > 0 is given.
-static px_status number(px_tensor **out, double value) {
-  return px_tensor_from_scalar(out, px_float(value));
-}
-static px_status check_bound(const px_tensor *bound, const char *op, const char *name) {
-  PX_CHECK(!bound || !px_dtype_is_complex((px_dtype)bound->dtype), PX_RUNTIME,
-           "%s: %s tensor of complex type is not supported. Got %s", op, name,
-           px_dtype_class((px_dtype)bound->dtype));
-  return PX_OK;
-}
-static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
-                        const px_tensor *atol, const px_tensor *rtol) {
-  double default_rtol = epsilon_of(t) * (double)px__max(rows_of(t), columns_of(t));
-  PX_SCOPED(px_tensor) given = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) given_default = NULL;
-  if (rtol) {
-    *rtol_out = px_retain(rtol);
-  } else if (!atol) {
-    PX_TRY(number(rtol_out, default_rtol));
-  } else {
-    PX_TRY(px_gt_scalar(&given, atol, px_int(0)));
-    PX_TRY(number(&none, 0));
-    PX_TRY(number(&given_default, default_rtol));
-    PX_TRY(px_where(rtol_out, given, none, given_default));
-  }
-  if (!atol) return number(atol_out, 0);
-  *atol_out = px_retain(atol);
-  return PX_OK;
-}
-static px_status bounds_of_numbers(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
-                                   px_value atol, px_value rtol) {
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) r = NULL;
-  if (px__given(atol)) PX_TRY(number(&a, px_value_float(atol)));
-  if (px__given(rtol)) PX_TRY(number(&r, px_value_float(rtol)));
-  return bounds(atol_out, rtol_out, t, a, r);
-}
-// ---- pseudoinverses
-
-static px_status check_constant(const px_tensor *t, const char *name) {
-  PX_CHECK(!t || !is_recorded(t), PX_RUNTIME,
-           "The function 'linalg_pinv' is not differentiable with respect to argument '%s'. This "
-           "input cannot have requires_grad True.",
-           name);
-  return PX_OK;
-}
-static px_status check_pinv(const px_tensor *t) {
-  char sizes[128];
-  bool fits = t->ndim >= 2 && px__is_lapacks(t);
-  PX_CHECK(fits, PX_RUNTIME,
-           "linalg.pinv(%s{%s}): expected a tensor with 2 or more dimensions of float, double, "
-           "cfloat or cdouble types",
-           px_dtype_class((px_dtype)t->dtype), px__size_text(sizes, sizeof sizes, t));
-  return PX_OK;
-}
-PX_RUN(linalg_pinv) {
-  PX_SCOPED(px_tensor) atol = NULL;
-  PX_SCOPED(px_tensor) rtol = NULL;
-  PX_TRY(check_pinv(args->self));
-  PX_TRY(check_bound(args->atol, "torch.linalg.pinv", "atol"));
-  PX_TRY(check_bound(args->rtol, "torch.linalg.pinv", "rtol"));
-  PX_TRY(check_constant(args->atol, "atol"));
-  PX_TRY(check_constant(args->rtol, "rtol"));
-  PX_TRY(bounds(&atol, &rtol, args->self, args->atol, args->rtol));
-  return px__linalg_pinv(&call->results[0], args->self, atol, rtol, args->hermitian);
-}
-PX_RUN(linalg_pinv_float) {
-  PX_SCOPED(px_tensor) atol = NULL;
-  PX_SCOPED(px_tensor) rtol = NULL;
-  PX_TRY(check_pinv(args->self));
-  PX_TRY(bounds_of_numbers(&atol, &rtol, args->self, args->atol, args->rtol));
-  return px__linalg_pinv(&call->results[0], args->self, atol, rtol, args->hermitian);
-}
-PX_RUN(linalg_pinv_rcond) {
-  return px_linalg_pinv_float(&call->results[0], args->self, NULL, &args->rcond, args->hermitian);
-}
-PX_RUN(linalg_pinv_rcond_tensor) {
-  PX_TRY(check_bound(args->rcond, "torch.linalg.pinv", "rcond"));
-  return px_linalg_pinv(&call->results[0], args->self, NULL, args->rcond, args->hermitian);
-}
-
-// ---- ranks
-
-static px_status check_rank(const px_tensor *t) {
-  PX_TRY(px__check_matrices(t, "torch.linalg.matrix_rank", "input"));
-  PX_CHECK(px__is_lapacks(t), PX_RUNTIME,
-           "This function doesn't handle types other than float and double");
-  return PX_OK;
-}
-static px_status rank_of(px_tensor **out, const px_tensor *t, const px_tensor *atol,
-                         const px_tensor *rtol, bool hermitian) {
-  int64_t last = -1;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) sizes = NULL;
-  PX_SCOPED(px_tensor) counted = NULL;
-  PX_TRY(px_tensor_detach(&plain, t));
-  if (!t->numel)
-    return px_zeros(out, t->sizes, t->ndim - 2, PX_INT64, px__tensor_device(t), false, false);
-  PX_TRY(hermitian ? px_linalg_eigvalsh(&values, plain, "L") : singular_values(&values, plain));
-  PX_TRY(px_abs(&sizes, values));
-  const px_value of[] = {PX_T(sizes), PX_T(atol), PX_T(rtol)};
-  PX_TRY(px__formula_above(&counted, of));
-  return px_sum(out, counted, &last, 1, false, PX_DTYPE_NONE);
-}
-PX_RUN(linalg_matrix_rank) {
-  PX_SCOPED(px_tensor) atol = NULL;
-  PX_SCOPED(px_tensor) rtol = NULL;
-  PX_TRY(check_rank(args->input));
-  PX_TRY(check_bound(args->atol, "torch.linalg.matrix_rank", "atol"));
-  PX_TRY(check_bound(args->rtol, "torch.linalg.matrix_rank", "rtol"));
-  PX_TRY(bounds(&atol, &rtol, args->input, args->atol, args->rtol));
-  return rank_of(&call->results[0], args->input, atol, rtol, args->hermitian);
-}
-PX_RUN(linalg_matrix_rank_float) {
-  PX_SCOPED(px_tensor) atol = NULL;
-  PX_SCOPED(px_tensor) rtol = NULL;
-  PX_TRY(check_rank(args->self));
-  PX_TRY(bounds_of_numbers(&atol, &rtol, args->self, args->atol, args->rtol));
-  return rank_of(&call->results[0], args->self, atol, rtol, args->hermitian);
-}
-PX_RUN(linalg_matrix_rank_tol) {
-  double none = 0;
-  return px_linalg_matrix_rank_float(&call->results[0], args->self, &args->tol, &none,
-                                     args->hermitian);
-}
-PX_RUN(linalg_matrix_rank_tol_tensor) {
-  PX_TRY(check_bound(args->tol, "torch.linalg.matrix_rank", "tol"));
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_TRY(number(&none, 0));
-  return px_linalg_matrix_rank(&call->results[0], args->input, args->tol, none, args->hermitian);
 }

@@ -1,128 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of attention: selection of the implementation, composition from other ops, and
-// operands of the tiled kernel.
+// Run functions of attention: selection of the implementation, and operands of the tiled kernel.
 #include <math.h>
 
 #include "device/core/device_impl.h"
+#include "formulas.h"
 #include "hidden/attention.h"
 #include "ops/core/run.h"
 #include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/linalg.h"
-#include "phlox/ops/norm.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/attention.h"
 
 typedef const px__scaled_dot_product_attention_args arguments;
-
-// ---- composed of other ops
-
-// Converts a mask to one that hides positions: bool, or additive. Fully masked queries (`blind`)
-// get no mask, because softmax over nothing is NaN. Their output is set to 0 later.
-static px_status hiding_mask(px_tensor **hiding, px_tensor **fully_masked, const px_tensor *mask) {
-  PX_SCOPED(px_tensor) hidden = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  if (mask->dtype == PX_BOOL)
-    PX_TRY(px_logical_not(&hidden, mask));
-  else
-    PX_TRY(px_eq_scalar(&hidden, mask, px_float(-INFINITY)));
-  PX_TRY(px_all(&all, hidden, (int64_t[]){-1}, 1, true));
-  const px_tensor *given = mask->dtype == PX_BOOL ? hidden : mask;
-  PX_TRY(px_masked_fill(hiding, given, all, px_int(0)));
-  *fully_masked = PX_MOVE(all);
-  return PX_OK;
-}
-// Masks scores by the mask, or by position for causal attention.
-static px_status mask_scores(px_tensor **scores, px_tensor **fully_masked, const px_tensor *mask,
-                             bool causal) {
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) seen = NULL;
-  PX_SCOPED(px_tensor) hiding = NULL;
-  PX_SCOPED(px_tensor) own = NULL;
-  px_tensor *next = NULL;
-  const px_tensor *s = *scores;
-  if (causal) {
-    PX_TRY(px_ones(&all, s->sizes + s->ndim - 2, 2, PX_BOOL, px__tensor_device(s), false, false));
-    PX_TRY(px_tril(&seen, all, 0));
-    PX_TRY(px_logical_not(&hiding, seen));
-  } else if (mask) {
-    px_dtype dtype = (px_dtype)(mask->dtype == PX_BOOL ? PX_BOOL : s->dtype);
-    PX_TRY(px_to(&own, mask, dtype, PX_DEVICE_NONE, false, false));
-    PX_TRY(hiding_mask(&hiding, fully_masked, own));
-  } else {
-    return PX_OK;
-  }
-  if (hiding->dtype == PX_BOOL)
-    PX_TRY(px_masked_fill(&next, s, hiding, px_float(-INFINITY)));
-  else
-    PX_TRY(px_add(&next, s, hiding, px_int(1)));
-  px_release(*scores);
-  *scores = next;
-  return PX_OK;
-}
-static px_status weigh(px_tensor **out, const px_tensor *scores, const px_tensor *fully_masked) {
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_TRY(px_softmax(&weights, scores, -1, PX_DTYPE_NONE));
-  if (fully_masked) return px_masked_fill(out, weights, fully_masked, px_int(0));
-  *out = PX_MOVE(weights);
-  return PX_OK;
-}
-// Repeats key and value heads for groups of query heads.
-static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool shared) {
-  int dim = t->ndim - 3;
-  bool none = dim >= 0 && !heads && !t->sizes[dim];
-  if (!shared || none) return *out = px_retain(t), PX_OK;
-  PX_CHECK(dim >= 0 && t->sizes[dim] && heads % t->sizes[dim] == 0, PX_RUNTIME,
-           "Number of heads in key and value must divide the number of heads in query");
-  int64_t at = dim;
-  return px_repeat_interleave(out, t, heads / t->sizes[dim], &at, NULL);
-}
-// Dropout. With a seed, reuses the mask of a tiled_attention call.
-static px_status apply_dropout(px_tensor **out, const px_tensor *weights, double p,
-                               const px_tensor *seed) {
-  PX_SCOPED(px_tensor) kept = NULL;
-  PX_SCOPED(px_tensor) left = NULL;
-  if (!seed) return px_dropout(out, weights, p, p > 0);
-  PX_TRY(px_attention_dropout(&kept, weights, seed, p));
-  PX_TRY(px_mul(&left, weights, kept));
-  return px_mul_scalar(out, left, px_float(p < 1 ? 1 / (1 - p) : 0));
-}
-// Of fp16 and bf16, computes in float.
-PX_RUN(composed_attention) {
-  px_dtype dtype = (px_dtype)args->query->dtype, compute = dtype;
-  if (dtype == PX_FLOAT16 || dtype == PX_BFLOAT16) compute = PX_FLOAT32;
-  PX_SCOPED(px_tensor) q = NULL;
-  PX_SCOPED(px_tensor) wide_key = NULL;
-  PX_SCOPED(px_tensor) wide_value = NULL;
-  PX_SCOPED(px_tensor) result = NULL;
-  PX_SCOPED(px_tensor) key = NULL;
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) scores = NULL;
-  PX_SCOPED(px_tensor) fully_masked = NULL;
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_SCOPED(px_tensor) kept = NULL;
-  PX_TRY(px_to(&q, args->query, compute, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_to(&wide_key, args->key, compute, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_to(&wide_value, args->value, compute, PX_DEVICE_NONE, false, false));
-  int64_t heads = q->ndim > 2 ? q->sizes[q->ndim - 3] : 1;
-  PX_TRY(share_heads(&key, wide_key, heads, args->enable_gqa));
-  PX_TRY(share_heads(&value, wide_value, heads, args->enable_gqa));
-  PX_TRY(px_transpose(&transposed, key, -2, -1));
-  PX_TRY(px_mul_scalar(&scaled, q, px_float(args->scale)));
-  PX_TRY(px_matmul(&scores, scaled, transposed));
-  PX_TRY(mask_scores(&scores, &fully_masked, args->attn_mask, args->is_causal));
-  PX_TRY(weigh(&weights, scores, fully_masked));
-  PX_TRY(apply_dropout(&kept, weights, args->dropout_p, args->seed));
-  PX_TRY(px_matmul(&result, kept, value));
-  return px_to(&call->results[0], result, dtype, PX_DEVICE_NONE, false, false);
-}
 
 // ---- tiled kernel
 
@@ -276,39 +167,18 @@ static px_status broadcast_all(tiles *t, arguments *args, const common *c) {
   return args->attn_mask ? broadcast_mask(&t->mask, args->attn_mask, args, c) : PX_OK;
 }
 
-// Additive mask for library kernels. Hides by a large negative number, because differences of
-// infinities are NaN. Fully masked queries (`blind`) see everything; their output is set to 0
-// later.
-static px_status as_bias(px_tensor **bias, px_tensor **fully_masked, const px_tensor *mask,
-                         px_dtype dtype) {
-  PX_SCOPED(px_tensor) hidden = NULL;
-  PX_SCOPED(px_tensor) given = NULL;
-  PX_SCOPED(px_tensor) low = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  if (mask->dtype == PX_BOOL) {
-    PX_TRY(px_logical_not(&hidden, mask));
-    PX_TRY(px_zeros(&given, mask->sizes, mask->ndim, dtype, px__tensor_device(mask), false, false));
-  } else {
-    PX_TRY(px_to(&given, mask, dtype, PX_DEVICE_NONE, false, false));
-    PX_TRY(px_eq_scalar(&hidden, given, px_float(-INFINITY)));
-  }
-  PX_TRY(px_all(&all, hidden, (int64_t[]){-1}, 1, true));
-  PX_TRY(px_masked_fill(&low, given, hidden, px_float(dtype == PX_FLOAT16 ? -65504 : -1e38)));
-  PX_TRY(px_masked_fill(bias, low, all, px_int(0)));
-  *fully_masked = PX_MOVE(all);
-  return PX_OK;
-}
 // Converts the mask to the form of the kernel.
 static px_status make_mask(tiles *t, px_tensor **fully_masked, arguments *args, const common *c) {
-  PX_SCOPED(px_tensor) given = NULL;
-  px_tensor *mask = args->attn_mask;
+  px_tensor *mask = args->attn_mask, *made[2] = {NULL};
   px_dtype dtype = (px_dtype)t->query->dtype;
   if (t->adds_mask)
-    PX_TRY(as_bias(&given, fully_masked, mask, dtype));
+    PX_TRY(px__formula_mask_bias(made, (px_value[]){PX_T(mask), PX_T(t->query)}));
   else if (mask->dtype != PX_BOOL && mask->dtype != dtype)
-    PX_TRY(px_to(&given, mask, dtype, PX_DEVICE_NONE, false, false));
+    PX_TRY(px_to(&made[0], mask, dtype, PX_DEVICE_NONE, false, false));
   else
     return PX_OK;
+  PX_SCOPED(px_tensor) given = made[0];
+  *fully_masked = made[1];
   px_release(t->mask), t->mask = NULL;
   return broadcast_mask(&t->mask, given, args, c);
 }

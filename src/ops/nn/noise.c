@@ -9,12 +9,9 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/layer.h"
-#include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 #include "run_functions/layer.h"
 
 // Random slopes for x <= 0, otherwise 1. On the CPU only the needed slopes are drawn, in order and
