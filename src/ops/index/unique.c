@@ -2,6 +2,7 @@
 // Run functions of unique, as composites. Sorting makes equal rows adjacent (unique_consecutive
 // does not sort). A row different from its predecessor starts a group. NaN is not equal to NaN, as
 // in PyTorch.
+#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -31,51 +32,6 @@ static px_status full_vector(px_tensor **out, const px_tensor *like, int64_t n, 
   return px_full(out, &n, 1, value, dtype, px__tensor_device(like), false, false);
 }
 
-// True for each row that starts a group.
-static px_status group_starts(px_tensor **out, const px_tensor *rows) {
-  int64_t n = rows->sizes[0], columns = 1;
-  PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) later = NULL;
-  PX_SCOPED(px_tensor) earlier = NULL;
-  PX_SCOPED(px_tensor) differ = NULL;
-  PX_SCOPED(px_tensor) any_differs = NULL;
-  PX_TRY(full_vector(&one, rows, n < 1 ? n : 1, px_bool(true), PX_BOOL));
-  if (n < 2) return *out = PX_MOVE(one), PX_OK;
-  PX_TRY(px_narrow(&later, rows, 0, 1, n - 1));
-  PX_TRY(px_narrow(&earlier, rows, 0, 0, n - 1));
-  PX_TRY(px_ne(&differ, later, earlier));
-  if (rows->ndim > 1)
-    PX_TRY(px_any(&any_differs, differ, &columns, 1, false));
-  else
-    any_differs = px_retain(differ);
-  return px_cat(out, (px_tensor *[]){one, any_differs}, 2, 0);
-}
-
-static px_status inverse_of(px_tensor **out, const groups *g, const px_tensor *is_start) {
-  PX_SCOPED(px_tensor) numbers = NULL;
-  PX_SCOPED(px_tensor) from_zero = NULL;
-  PX_SCOPED(px_tensor) by_original = NULL;
-  PX_TRY(px_cumsum(&numbers, is_start, 0, PX_INT64));
-  PX_TRY(px_sub_scalar(&from_zero, numbers, px_int(1), px_int(1)));
-  if (g->order)
-    PX_TRY(px_scatter(&by_original, from_zero, 0, g->order, from_zero));
-  else
-    by_original = px_retain(from_zero);
-  return px_reshape(out, by_original, g->inverse_sizes, g->inverse_ndim);
-}
-
-static px_status counts_of(px_tensor **out, const groups *g, const px_tensor *starts) {
-  int64_t n = starts->sizes[0];
-  PX_SCOPED(px_tensor) next = NULL;
-  PX_SCOPED(px_tensor) end = NULL;
-  PX_SCOPED(px_tensor) ends = NULL;
-  if (n == 0) return px_clone(out, starts, NULL);
-  PX_TRY(px_narrow(&next, starts, 0, 1, n - 1));
-  PX_TRY(full_vector(&end, starts, 1, px_int(g->rows->sizes[0]), PX_INT64));
-  PX_TRY(px_cat(&ends, (px_tensor *[]){next, end}, 2, 0));
-  return px_sub(out, ends, starts, px_int(1));
-}
-
 // Sets the results: the first row of each group, the group of each row and the size of each group.
 // Results not requested are empty.
 static px_status set_results(px_call *call, const groups *g) {
@@ -83,13 +39,16 @@ static px_status set_results(px_call *call, const groups *g) {
   PX_SCOPED(px_tensor) found = NULL;
   PX_SCOPED(px_tensor) starts = NULL;
   int64_t all = -1;
-  PX_TRY(group_starts(&is_start, g->rows));
+  PX_TRY(px__formula_group_starts(&is_start, (px_value[]){PX_T(g->rows)}));
   PX_TRY(px_nonzero(&found, is_start));
   PX_TRY(px_reshape(&starts, found, &all, 1));
   PX_TRY(px_index_select(&call->results[0], g->rows, 0, starts));
-  PX_TRY(g->inverse ? inverse_of(&call->results[1], g, is_start)
+  const px_value placed[] = {PX_T(is_start), PX_T(g->order),
+                             PX_IS(g->inverse_sizes, g->inverse_ndim)};
+  PX_TRY(g->inverse ? px__formula_groups_of(&call->results[1], placed)
                     : full_vector(&call->results[1], g->rows, 0, px_int(0), PX_INT64));
-  return g->counts ? counts_of(&call->results[2], g, starts)
+  const px_value counted[] = {PX_T(starts), PX_I(g->rows->sizes[0])};
+  return g->counts ? px__formula_group_sizes(&call->results[2], counted)
                    : full_vector(&call->results[2], g->rows, 0, px_int(0), PX_INT64);
 }
 

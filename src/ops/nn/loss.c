@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "call/autocast.h"
+#include "formulas.h"
 #include "hidden/loss.h"
 #include "ops/core/run.h"
 #include "phlox/graph.h"
@@ -20,20 +21,6 @@
 #include "run_functions/loss.h"
 
 #define LL(x) ((long long)(x))
-
-typedef enum reduction { NONE, MEAN, SUM } reduction;
-static px_status reduction_of(reduction *out, const char *s) {
-  *out = !strcmp(s, "none") ? NONE : !strcmp(s, "sum") ? SUM : MEAN;
-  PX_CHECK(*out != MEAN || !strcmp(s, "mean"), PX_VALUE, "%s is not a valid value for reduction",
-           s);
-  return PX_OK;
-}
-static px_status reduce(px_tensor **out, const px_tensor *t, reduction how) {
-  if (how == MEAN) return px_mean_all(out, t, PX_DTYPE_NONE);
-  if (how == SUM) return px_sum_all(out, t, PX_DTYPE_NONE);
-  *out = px_retain(t);
-  return PX_OK;
-}
 
 // ---- nll
 
@@ -165,34 +152,11 @@ static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x
   return PX_OK;
 }
 PX_RUN(gaussian_nll_loss) {
-  const px_tensor *x = args->input, *target = args->target;
-  PX_SCOPED(px_tensor) difference = NULL;
-  PX_SCOPED(px_tensor) square = NULL;
-  PX_SCOPED(px_tensor) safe = NULL;
-  PX_SCOPED(px_tensor) logarithm = NULL;
-  PX_SCOPED(px_tensor) ratio = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) half = NULL;
-  PX_SCOPED(px_tensor) full = NULL;
-  reduction how;
-  PX_TRY(reduction_of(&how, args->reduction));
   PX_SCOPED(px_tensor) var = NULL;
-  PX_TRY(variance_of(&var, args->var, x));
-  // The floor of the variance has no gradient.
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) gap = NULL;
-  PX_TRY(px_tensor_detach(&plain, var));
-  PX_TRY(px_rsub_number(&below, plain, px_float(args->eps), px_int(1)));
-  PX_TRY(px_relu(&gap, below));
-  PX_TRY(px_add(&safe, var, gap, px_int(1)));
-  PX_TRY(px_sub(&difference, x, target, px_int(1)));
-  PX_TRY(px_square(&square, difference));
-  PX_TRY(px_log(&logarithm, safe));
-  PX_TRY(px_div(&ratio, square, safe));
-  PX_TRY(px_add(&sum, logarithm, ratio, px_int(1)));
-  PX_TRY(px_mul_scalar(&half, sum, px_float(0.5)));
-  if (!args->full) return reduce(&call->results[0], half, how);
-  PX_TRY(px_add_scalar(&full, half, px_float(log(2 * M_PI) / 2), px_int(1)));
-  return reduce(&call->results[0], full, how);
+  PX_SCOPED(px_tensor) losses = NULL;
+  PX_TRY(variance_of(&var, args->var, args->input));
+  PX_TRY(px__formula_gaussian_losses(
+      &losses, (px_value[]){PX_T(args->input), PX_T(args->target), PX_T(var), PX_B(args->full),
+                            PX_F(args->eps)}));
+  return px__formula_reduce(call->results, (px_value[]){PX_T(losses), PX_TX(args->reduction)});
 }

@@ -16,8 +16,7 @@
 #include "run_functions/loss.h"
 
 #define LL(x) ((long long)(x))
-// Log probability of impossible paths, far below all possible ones. Losses above -NEVER / 10 count
-// as infinite.
+// Log probability of impossible paths, far below all possible ones, as in the formulas.
 #define NEVER (-1e30)
 
 // Lengths and targets, prepared on the host, then moved to the device of log_probs.
@@ -137,37 +136,6 @@ static px_status prepare(ctc *c, const px_tensor *targets, const px_tensor *inpu
   return px_zero_(first);
 }
 
-// Shifts the states by `back`.
-static px_status shift_states(px_tensor **out, const px_tensor *alpha, int64_t back,
-                              int64_t states) {
-  PX_SCOPED(px_tensor) padded = NULL;
-  PX_TRY(px_constant_pad_nd(&padded, alpha, (int64_t[]){back, 0}, 2, px_float(NEVER)));
-  return px_narrow(out, padded, 1, 0, states);
-}
-// One time step: each state continues itself, the previous one, or the previous label if different.
-static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission,
-                      const px_tensor *runs) {
-  PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) two = NULL;
-  PX_SCOPED(px_tensor) skipped = NULL;
-  PX_SCOPED(px_tensor) either = NULL;
-  PX_SCOPED(px_tensor) any = NULL;
-  PX_SCOPED(px_tensor) next = NULL;
-  PX_SCOPED(px_tensor) never = NULL;
-  PX_TRY(shift_states(&one, *alpha, 1, c->states));
-  PX_TRY(shift_states(&two, *alpha, 2, c->states));
-  PX_TRY(px_full_like(&never, two, px_float(NEVER), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
-                      NULL));
-  PX_TRY(px_where(&skipped, c->skips, two, never));
-  PX_TRY(px_logaddexp(&either, *alpha, one));
-  PX_TRY(px_logaddexp(&any, either, skipped));
-  PX_TRY(px_add(&next, any, emission, px_int(1)));
-  px_tensor *kept = NULL;
-  PX_TRY(px_where(&kept, runs, next, *alpha));
-  px_release(*alpha);
-  *alpha = kept;
-  return PX_OK;
-}
 // Log probabilities of all states at the end of each example.
 static px_status forward_pass(px_tensor **alpha, const ctc *c) {
   PX_SCOPED(px_tensor) labels = NULL;
@@ -180,61 +148,17 @@ static px_status forward_pass(px_tensor **alpha, const ctc *c) {
   PX_TRY(px__tensor_to(&lengths, c->input_lengths, PX_INT64, px__tensor_device(c->log_probs)));
   PX_TRY(px_reshape(&column, lengths, (int64_t[]){c->batch, 1}, 2));
   for (int64_t t = 0; t < c->times; t++) {
-    PX_SCOPED(px_tensor) emission = NULL;
-    PX_SCOPED(px_tensor) runs = NULL;
-    PX_TRY(px_select(&emission, emissions, 0, t));
-    PX_TRY(px_gt_scalar(&runs, column, px_int(t)));
-    PX_TRY(step(alpha, c, emission, runs));
+    PX_SCOPED(px_tensor) before = PX_MOVE(*alpha);
+    PX_TRY(px__formula_ctc_step(
+        alpha, (px_value[]){PX_T(before), PX_T(emissions), PX_T(column), PX_T(c->skips), PX_I(t)}));
   }
   return PX_OK;
 }
-// Loss of each example. Paths end in the last label or the blank after it.
-static px_status losses(px_tensor **out, const ctc *c, bool zero_infinity) {
-  PX_SCOPED(px_tensor) alpha = NULL;
-  PX_SCOPED(px_tensor) ends = NULL;
-  PX_SCOPED(px_tensor) blank = NULL;
-  PX_SCOPED(px_tensor) class = NULL;
-  PX_SCOPED(px_tensor) without = NULL;
-  PX_SCOPED(px_tensor) lasts = NULL;
-  PX_SCOPED(px_tensor) empty = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) loss = NULL;
-  PX_SCOPED(px_tensor) infinite = NULL;
-  PX_TRY(forward_pass(&alpha, c));
-  PX_TRY(px_gather(&ends, alpha, 1, c->lasts, false));
-  PX_TRY(px_select(&blank, ends, 1, 0));
-  PX_TRY(px_select(&class, ends, 1, 1));
-  PX_TRY(px_select(&lasts, c->lasts, 1, 0));
-  PX_TRY(px_eq_scalar(&empty, lasts, px_int(0)));  // no labels: both ends are the same blank
-  PX_TRY(px_masked_fill(&without, class, empty, px_float(NEVER)));
-  PX_TRY(px_logaddexp(&sum, blank, without));
-  PX_TRY(px_neg(&loss, sum));
-  PX_TRY(px_gt_scalar(&infinite, loss, px_float(-NEVER / 10)));
-  return px_masked_fill(out, loss, infinite, px_float(zero_infinity ? 0 : INFINITY));
-}
-// 'mean' divides by the target lengths first.
-static px_status reduced(px_tensor **out, const px_tensor *loss, const ctc *c,
-                         const char *reduction) {
-  PX_SCOPED(px_tensor) lengths = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) at_least_one = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) each = NULL;
-  const px_value whole[] = {PX_T(loss), PX_TX(reduction)};
-  if (strcmp(reduction, "mean") != 0) return px__formula_reduce(out, whole);
-  PX_TRY(
-      px__tensor_to(&lengths, c->target_lengths, (px_dtype)loss->dtype, px__tensor_device(loss)));
-  PX_TRY(px_eq_scalar(&none, lengths, px_int(0)));
-  PX_TRY(px_masked_fill(&at_least_one, lengths, none, px_int(1)));
-  PX_TRY(px_reshape(&shaped, at_least_one, loss->sizes, loss->ndim));
-  PX_TRY(px_div(&each, loss, shaped));
-  return px__formula_reduce(out, (const px_value[]){PX_T(each), PX_TX(reduction)});
-}
-
 PX_RUN(ctc_loss) {
   px_tensor *x = args->log_probs;
   bool unbatched = x->ndim == 2;
   PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) alpha = NULL;
   PX_SCOPED(px_tensor) loss = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) wide_input = NULL;
@@ -254,9 +178,15 @@ PX_RUN(ctc_loss) {
            .classes = batch->sizes[2],
            .blank = args->blank};
   px_status status = prepare(&c, args->targets, args->input_lengths, args->target_lengths);
-  if (status == PX_OK) status = losses(&loss, &c, args->zero_infinity);
+  if (status == PX_OK) status = forward_pass(&alpha, &c);
+  if (status == PX_OK)
+    status = px__formula_ctc_losses(
+        &loss, (px_value[]){PX_T(alpha), PX_T(c.lasts), PX_B(args->zero_infinity)});
   if (status == PX_OK && unbatched) status = px_squeeze_dim(&own, loss, (int64_t[]){0}, 1);
-  if (status == PX_OK) status = reduced(&made, unbatched ? own : loss, &c, args->reduction);
+  if (status == PX_OK)
+    status = px__formula_ctc_reduced(
+        &made,
+        (px_value[]){PX_T(unbatched ? own : loss), PX_T(c.target_lengths), PX_TX(args->reduction)});
   ctc_release(&c);
   if (status != PX_OK) return status;
   return px__tensor_to(&call->results[0], made, dtype, PX_DEVICE_NONE);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of normalisations and dropout.
+#include "formulas.h"
 #include "hidden/norm.h"
 #include "hidden/random.h"
 #include "ops/core/run.h"
@@ -16,37 +17,19 @@
 
 // ---- batch_norm
 
-static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
-  int64_t sizes[PX_MAX_DIMS];
-  for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
-  return px_reshape(out, t, sizes, ndim);
-}
-// Scales and shifts an empty batch, which has no statistics, by the first channel's weight and
-// bias, as PyTorch does.
-static px_status first_element(px_tensor **out, const px_tensor *t) {
+// Empty batches have no statistics.
+static px_status check_element(const px_tensor *parameter) {
   char text[128];
-  PX_CHECK(t->numel, PX_INDEX,
+  PX_CHECK(!parameter || parameter->numel, PX_INDEX,
            "select(): index 0 out of range for tensor of size %s at dimension 0",
-           px__size_text(text, sizeof text, t));
-  return px_select(out, t, 0, 0);
+           px__size_text(text, sizeof text, parameter));
+  return PX_OK;
 }
 static px_status scale_empty(px_call *call, const px__batch_norm_args *args) {
-  const px_tensor *x = args->input;
-  PX_SCOPED(px_tensor) weight = NULL;
-  PX_SCOPED(px_tensor) bias = NULL;
-  PX_SCOPED(px_tensor) y = NULL;
-  PX_TRY(px_clone(&y, x, NULL));
-  if (args->weight) {
-    PX_SCOPED(px_tensor) from = PX_MOVE(y);
-    PX_TRY(first_element(&weight, args->weight));
-    PX_TRY(px_mul(&y, from, weight));
-  }
-  if (args->bias) {
-    PX_SCOPED(px_tensor) from = PX_MOVE(y);
-    PX_TRY(first_element(&bias, args->bias));
-    PX_TRY(px_add(&y, from, bias, px_int(1)));
-  }
-  return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
+  PX_TRY(check_element(args->weight));
+  PX_TRY(check_element(args->bias));
+  return px__formula_batch_norm_of_none(
+      call->results, (px_value[]){PX_T(args->input), PX_T(args->weight), PX_T(args->bias)});
 }
 // Updates running statistics without recording, and without a new version: a graph that read them
 // is not stale, as in PyTorch.
@@ -161,7 +144,7 @@ PX_RUN(cosine_similarity) {
   return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
 }
 
-// ---- group_norm: layer_norm over the channels of a group, then scale and shift per channel
+// ---- group_norm
 
 static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
   int64_t each = px__sizes_product(x->sizes + 2, x->ndim - 2);
@@ -198,48 +181,22 @@ static px_status call_kernel(px_call *call, const px__group_norm_args *args) {
   return px_grouped_norm(&call->results[0], &mean, &rstd, args->input, args->num_groups,
                          args->weight, args->bias, args->eps);
 }
-// fp16 and bf16 inputs may have float32 parameters. The result has the dtype of the input.
-static px_status group_norm_of_mixed(px_call *call, const px__group_norm_args *args) {
-  px_dtype dtype = (px_dtype)args->input->dtype;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) normal = NULL;
-  const px_tensor *all[2] = {args->weight, args->bias};
-  for (int i = 0; i < 2; i++)
-    PX_CHECK(!all[i] || (all[i]->dtype == PX_FLOAT32 && px_dtype_size(dtype) == 2), PX_RUNTIME,
-             "mixed dtype (CPU): expect parameter to have scalar type of Float");
-  PX_TRY(px_to(&wide, args->input, PX_FLOAT32, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_group_norm(&normal, wide, args->num_groups, args->weight, args->bias, args->eps));
-  return px_to(&call->results[0], normal, dtype, PX_DEVICE_NONE, false, false);
+static px_status check_mixed(const px_tensor *x, const px_tensor *parameter) {
+  bool fits = !parameter || (parameter->dtype == PX_FLOAT32 && px__item(x) == 2);
+  PX_CHECK(fits, PX_RUNTIME, "mixed dtype (CPU): expect parameter to have scalar type of Float");
+  return PX_OK;
 }
 PX_RUN(group_norm) {
-  const px_tensor *x = args->input, *w = args->weight;
-  const px_tensor *b = args->bias;
-  int64_t groups = args->num_groups;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) normal = NULL;
-  PX_SCOPED(px_tensor) reshaped = NULL;
-  PX_SCOPED(px_tensor) scale = NULL;
-  PX_SCOPED(px_tensor) shift = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_TRY(check_group_sizes(x, groups));
-  PX_TRY(check_group_values(x, groups));
-  if ((w && w->dtype != x->dtype) || (b && b->dtype != x->dtype))
-    return group_norm_of_mixed(call, args);
-  if (kernel_supports(x, w, b)) return call_kernel(call, args);
-  int64_t each = x->sizes[0] ? x->numel / px__product(x->sizes[0], groups) : 0;
-  int64_t sizes[3] = {x->sizes[0], groups, each};
-  PX_TRY(px_reshape(&flat, x, sizes, 3));
-  PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, args->eps));
-  PX_TRY(px_reshape(&reshaped, normal, x->sizes, x->ndim));
-  if (w) PX_TRY(per_channel(&scale, w, x->ndim));
-  if (b) PX_TRY(per_channel(&shift, b, x->ndim));
-  if (w)
-    PX_TRY(px_mul(&scaled, reshaped, scale));
-  else
-    scaled = px_retain(reshaped);
-  if (b) return px_add(&call->results[0], scaled, shift, px_int(1));
-  call->results[0] = px_retain(scaled);
-  return PX_OK;
+  const px_tensor *x = args->input, *w = args->weight, *b = args->bias;
+  PX_TRY(check_group_sizes(x, args->num_groups));
+  PX_TRY(check_group_values(x, args->num_groups));
+  if ((w && w->dtype != x->dtype) || (b && b->dtype != x->dtype)) {
+    PX_TRY(check_mixed(x, w));
+    PX_TRY(check_mixed(x, b));
+    return px__formula_group_norm_of_mixed(call->results, call->args);
+  }
+  return kernel_supports(x, w, b) ? call_kernel(call, args)
+                                  : px__formula_group_norm_of_rows(call->results, call->args);
 }
 
 // ---- dropout
