@@ -3,6 +3,7 @@
 // products over all time steps at once. With create_graph the layer is recomputed with recorded
 // ops.
 #include "autograd/rules/backward.h"
+#include "formulas.h"
 #include "grad_functions.h"
 #include "hidden/recurrent.h"
 #include "phlox/autograd.h"
@@ -83,112 +84,21 @@ typedef struct recomputation {
   px_tensor *h, *c;
 } recomputation;
 
-// The k-th of `count` gates, which are adjacent columns.
-static px_status gate(px_tensor **out, const px_tensor *gates, int k, int count) {
-  int64_t size = px_tensor_size(gates, 1) / count;
-  return px_narrow(out, gates, 1, k * size, size);
-}
-static px_status open_gate(px_tensor **out, const px_tensor *gates, int k, int count) {
-  PX_SCOPED(px_tensor) closed = NULL;
-  PX_TRY(gate(&closed, gates, k, count));
-  return px_sigmoid(out, closed);
-}
-// a * b + c * d
-static px_status mixed(px_tensor **out, const px_tensor *a, const px_tensor *b, const px_tensor *c,
-                       const px_tensor *d) {
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  PX_TRY(px_mul(&left, a, b));
-  PX_TRY(px_mul(&right, c, d));
-  return px_add(out, left, right, px_int(1));
-}
-
-static px_status lstm_step(px_tensor **h, px_tensor **c, arguments *args, const px_tensor *inputs,
-                           const px_tensor *hidden, const px_tensor *before) {
-  PX_SCOPED(px_tensor) gates = NULL;
-  PX_SCOPED(px_tensor) in = NULL;
-  PX_SCOPED(px_tensor) keep = NULL;
-  PX_SCOPED(px_tensor) closed = NULL;
-  PX_SCOPED(px_tensor) fresh = NULL;
-  PX_SCOPED(px_tensor) out = NULL;
-  PX_SCOPED(px_tensor) top = NULL;
-  PX_SCOPED(px_tensor) raw = NULL;
-  PX_TRY(px_add(&gates, inputs, hidden, px_int(1)));
-  PX_TRY(open_gate(&in, gates, 0, 4));
-  PX_TRY(open_gate(&keep, gates, 1, 4));
-  PX_TRY(gate(&closed, gates, 2, 4));
-  PX_TRY(px_tanh(&fresh, closed));
-  PX_TRY(open_gate(&out, gates, 3, 4));
-  PX_TRY(mixed(c, keep, before, in, fresh));
-  PX_TRY(px_tanh(&top, *c));
-  if (!args->w_hr) return px_mul(h, out, top);
-  PX_TRY(px_mul(&raw, out, top));
-  return px_linear(h, raw, args->w_hr, NULL);
-}
-
-static px_status gru_step(px_tensor **h, const px_tensor *inputs, const px_tensor *hidden,
-                          const px_tensor *before) {
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) reset = NULL;
-  PX_SCOPED(px_tensor) keep = NULL;
-  PX_SCOPED(px_tensor) x = NULL;
-  PX_SCOPED(px_tensor) y = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) closed = NULL;
-  PX_SCOPED(px_tensor) fresh = NULL;
-  PX_SCOPED(px_tensor) change = NULL;
-  PX_SCOPED(px_tensor) kept = NULL;
-  PX_TRY(px_add(&sum, inputs, hidden, px_int(1)));
-  PX_TRY(open_gate(&reset, sum, 0, 3));
-  PX_TRY(open_gate(&keep, sum, 1, 3));
-  PX_TRY(gate(&x, inputs, 2, 3));
-  PX_TRY(gate(&y, hidden, 2, 3));
-  PX_TRY(px_mul(&part, reset, y));
-  PX_TRY(px_add(&closed, x, part, px_int(1)));
-  PX_TRY(px_tanh(&fresh, closed));
-  PX_TRY(px_sub(&change, before, fresh, px_int(1)));
-  PX_TRY(px_mul(&kept, keep, change));
-  return px_add(h, fresh, kept, px_int(1));
-}
-
-static px_status rnn_step(px_tensor **h, arguments *args, const px_tensor *inputs,
-                          const px_tensor *hidden) {
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(px_add(&sum, inputs, hidden, px_int(1)));
-  return strcmp(args->mode, "rnn_relu") ? px_tanh(h, sum) : px_relu(h, sum);
-}
-
-// Replaces the first rows of a state. The rest belongs to sequences not active at this step.
+// Replaces the first rows of a state.
 static px_status replace_rows(px_tensor **state, const px_tensor *first) {
-  int64_t count = px_tensor_size(first, 0), all = px_tensor_size(*state, 0);
-  PX_SCOPED(px_tensor) rest = NULL;
-  PX_SCOPED(px_tensor) joined = NULL;
-  PX_TRY(px_narrow(&rest, *state, 0, count, all - count));
-  PX_TRY(px_cat(&joined, (px_tensor *[]){(px_tensor *)first, rest}, 2, 0));
-  px_release(*state);
-  *state = PX_MOVE(joined);
-  return PX_OK;
+  PX_SCOPED(px_tensor) before = PX_MOVE(*state);
+  return px__formula_with_first_rows(state, (px_value[]){PX_T(before), PX_T(first)});
 }
-
 static px_status run_step(px_tensor **out, recomputation *x, arguments *args, int64_t first,
                           int64_t count) {
-  PX_SCOPED(px_tensor) inputs = NULL;
-  PX_SCOPED(px_tensor) h = NULL;
-  PX_SCOPED(px_tensor) c = NULL;
-  PX_SCOPED(px_tensor) hidden = NULL;
-  PX_SCOPED(px_tensor) next = NULL;
-  PX_TRY(px_narrow(&inputs, x->gates, 0, first, count));
-  PX_TRY(px_narrow(&h, x->h, 0, 0, count));
-  PX_TRY(px_linear(&hidden, h, args->w_hh, args->b_hh));
-  if (args->c) {
-    PX_TRY(px_narrow(&c, x->c, 0, 0, count));
-    PX_TRY(lstm_step(out, &next, args, inputs, hidden, c));
-    PX_TRY(replace_rows(&x->c, next));
-  } else if (!strcmp(args->mode, "gru")) {
-    PX_TRY(gru_step(out, inputs, hidden, h));
-  } else {
-    PX_TRY(rnn_step(out, args, inputs, hidden));
-  }
+  px_tensor *made[2] = {NULL};
+  PX_TRY(px__formula_recurrent_step(
+      made, (px_value[]){PX_T(x->gates), PX_T(x->h), args->c ? PX_T(x->c) : PX_NONE(),
+                         PX_T(args->w_hh), PX_T(args->b_hh), PX_T(args->w_hr), PX_TX(args->mode),
+                         PX_I(first), PX_I(count)}));
+  PX_SCOPED(px_tensor) c = made[1];
+  *out = made[0];
+  if (c) PX_TRY(replace_rows(&x->c, c));
   return replace_rows(&x->h, *out);
 }
 

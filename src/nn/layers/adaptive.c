@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "formulas.h"
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -177,65 +178,35 @@ typedef struct batch {
   px_tensor *x, *target, *head_index, *added;  // places and added are owned
 } batch;
 
-// Indices of the examples with targets in [from, to); NULL if there are none.
-static px_status rows_of(px_tensor **out, const batch *b, int64_t from, int64_t to) {
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) found = NULL;
-  PX_TRY(px_ge_scalar(&above, b->target, px_int(from)));
-  PX_TRY(px_lt_scalar(&below, b->target, px_int(to)));
-  PX_TRY(px_logical_and(&both, above, below));
-  PX_TRY(px_nonzero(&found, both));
-  *out = NULL;
-  return px_tensor_numel(found) ? px_flatten(out, found, 0, -1) : PX_OK;
-}
-
 static px_status visit_cluster(batch *b, int i) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) targets = NULL;
-  PX_SCOPED(px_tensor) inside = NULL;
-  PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_module) cluster = NULL;
-  px_tensor *next;
   const int64_t *cutoffs = px_module_attribute(b->self, "cutoffs").v.ints;
-  PX_TRY(rows_of(&rows, b, cutoffs[i], cutoffs[i + 1]));
-  if (!rows) return PX_OK;
+  PX_TRY(px__formula_rows_between(
+      &rows, (px_value[]){PX_T(b->target), PX_I(cutoffs[i]), PX_I(cutoffs[i + 1])}));
+  if (!px_tensor_numel(rows)) return PX_OK;
   PX_TRY(cluster_at(&cluster, b->self, i));
   PX_TRY(px_index_select(&part, b->x, 0, rows));
   PX_TRY(call_softmax(&all, cluster, part));
-  PX_TRY(px_index_select(&targets, b->target, 0, rows));
-  PX_TRY(px_add_scalar(&inside, targets, px_int(-cutoffs[i]), px_int(1)));
-  PX_TRY(px_unsqueeze(&index, inside, 1));
-  PX_TRY(px_gather(&picked, all, 1, index, false));
-  PX_TRY(px_flatten(&flat, picked, 0, -1));
-  PX_TRY(px_index_add(&next, b->added, 0, rows, flat, px_int(1)));
-  px_release(b->added);
-  b->added = next;
+  PX_SCOPED(px_tensor) added = PX_MOVE(b->added);
+  PX_SCOPED(px_tensor) head_index = PX_MOVE(b->head_index);
+  PX_TRY(px__formula_with_cluster(&b->added, (px_value[]){PX_T(added), PX_T(all), PX_T(b->target),
+                                                          PX_T(rows), PX_I(cutoffs[i])}));
   int64_t column = int_of(b->self, "shortlist_size") + i;
-  PX_TRY(px_index_fill(&next, b->head_index, 0, rows, px_int(column)));
-  px_release(b->head_index);
-  b->head_index = next;
-  return PX_OK;
+  return px_index_fill(&b->head_index, head_index, 0, rows, px_int(column));
 }
 
 static px_status log_likelihood(px_tensor **out, batch *b) {
   PX_SCOPED(px_tensor) head = NULL;
-  PX_SCOPED(px_tensor) index = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
   PX_TRY(head_of(&head, b->self, b->x));
   PX_TRY(px_new_zeros(&b->added, head, px_tensor_sizes(b->target), 1, PX_DTYPE_NONE, PX_DEVICE_NONE,
                       false, false));
   for (int i = 0; i < int_of(b->self, "n_clusters"); i++) PX_TRY(visit_cluster(b, i));
-  PX_TRY(px_unsqueeze(&index, b->head_index, 1));
-  PX_TRY(px_gather(&picked, head, 1, index, false));
-  PX_TRY(px_flatten(&flat, picked, 0, -1));
-  return px_add(out, flat, b->added, px_int(1));
+  PX_TRY(px__formula_target_scores(&own, (px_value[]){PX_T(head), PX_T(b->head_index), PX_I(0)}));
+  return px_add(out, own, b->added, px_int(1));
 }
 
 px_status px__adaptive_forward(px_tensor **out, px_module *self,

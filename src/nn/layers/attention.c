@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "conditions.h"
+#include "formulas.h"
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -317,8 +318,6 @@ static px_status split_heads(call *c) {
 
 // Expands the key padding mask to all heads and merges it into the mask.
 static px_status merge_padding(call *c) {
-  PX_SCOPED(px_tensor) spread = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
   int64_t keys = px_tensor_size(c->parts[KEY], 1), heads = c->a->num_heads;
   if (!c->padding) return PX_OK;
   for (int d = 0; d < 2; d++) {
@@ -327,10 +326,9 @@ static px_status merge_padding(call *c) {
              "Expected key_padded_mask.shape[%d] to be %lld, but got %lld", d, LL(expected),
              LL(got));
   }
-  PX_TRY(px_reshape(&spread, c->padding, (int64_t[]){c->batch, 1, 1, keys}, 4));
-  PX_TRY(px_expand(&all, spread, (int64_t[]){c->batch, heads, 1, keys}, 4));
   px_tensor *merged;
-  PX_TRY(px_reshape(&merged, all, (int64_t[]){all_heads(c), 1, keys}, 3));
+  PX_TRY(px__formula_padding_of_heads(&merged,
+                                      (px_value[]){PX_T(c->padding), PX_I(c->batch), PX_I(heads)}));
   replace(&c->padding, merged);
   if (!c->mask) return c->mask = PX_MOVE(c->padding), PX_OK;
   PX_TRY(px_add(&merged, c->mask, c->padding, px_int(1)));
@@ -342,64 +340,38 @@ static px_status merge_padding(call *c) {
 
 // Explicit weights of shape (batch heads, queries, keys), for need_weights.
 static px_status weighted_attention(px_tensor **out, px_tensor **weights, const call *c) {
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) scores = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  const px_attention *a = c->a;
-  PX_TRY(px_mul_scalar(&scaled, c->parts[QUERY], px_float(sqrt(1.0 / (double)c->width))));
-  PX_TRY(px_transpose(&transposed, c->parts[KEY], -2, -1));
-  if (c->mask)
-    PX_TRY(px_baddbmm(&scores, c->mask, scaled, transposed, px_int(1), px_int(1)));
-  else
-    PX_TRY(px_bmm(&scores, scaled, transposed));
-  PX_TRY(px_softmax(&all, scores, -1, PX_DTYPE_NONE));
-  PX_TRY(px_dropout(weights, all, a->dropout_p, a->training && a->dropout_p > 0));
+  double p = c->a->training ? c->a->dropout_p : 0;
+  PX_TRY(px__formula_attention_weights(
+      weights, (px_value[]){PX_T(c->parts[QUERY]), PX_T(c->parts[KEY]), PX_T(c->mask),
+                            PX_F(sqrt(1.0 / (double)c->width)), PX_F(p)}));
   return px_bmm(out, *weights, c->parts[VALUE]);
 }
-
 static px_status attend(px_tensor **out, const call *c) {
-  PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) q = NULL;
-  PX_SCOPED(px_tensor) k = NULL;
-  PX_SCOPED(px_tensor) v = NULL;
-  px_tensor **four[] = {&q, &k, &v};
   const px_attention *a = c->a;
-  for (int i = 0; i < PARTS; i++)
-    PX_TRY(px_unflatten(four[i], c->parts[i], 0, (int64_t[]){c->batch, a->num_heads}, 2));
-  if (c->mask && px_tensor_size(c->mask, 0) == 1 && all_heads(c) > 1)
-    PX_TRY(px_unsqueeze(&mask, c->mask, 0));
-  else if (c->mask)
-    PX_TRY(px_unflatten(&mask, c->mask, 0, (int64_t[]){c->batch, a->num_heads}, 2));
-  PX_TRY(px_scaled_dot_product_attention(&made, q, k, v, mask, a->training ? a->dropout_p : 0,
-                                         c->causal, NULL, false));
-  return px_reshape(out, made, (int64_t[]){all_heads(c), c->length, c->width}, 3);
+  return px__formula_attended(
+      out, (px_value[]){PX_T(c->parts[QUERY]), PX_T(c->parts[KEY]), PX_T(c->parts[VALUE]),
+                        PX_T(c->mask), PX_I(c->batch), PX_I(a->num_heads),
+                        PX_F(a->training ? a->dropout_p : 0), PX_B(c->causal)});
 }
-
-// Reshapes (batch heads, length, width) to (length, batch, size) and projects.
-static px_status join_heads(px_tensor **out, const call *c, const px_tensor *heads) {
-  const px_attention *a = c->a;
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) joined = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_transpose(&transposed, heads, 0, 1));
-  PX_TRY(px_reshape(&joined, transposed, (int64_t[]){c->length, c->batch, a->embed_dim}, 3));
-  PX_TRY(px_linear(&made, joined, a->out_proj_weight, a->out_proj_bias));
+// Removes the batch dimension of an unbatched call.
+static px_status unbatched(px_tensor **out, const call *c, px_tensor *made_take, int64_t dim) {
+  PX_SCOPED(px_tensor) made = made_take;
   if (c->batched) return *out = PX_MOVE(made), PX_OK;
-  return px_squeeze_dim(out, made, (int64_t[]){1}, 1);
+  return px_squeeze_dim(out, made, &dim, 1);
 }
-
+static px_status join_heads(px_tensor **out, const call *c, const px_tensor *heads) {
+  px_tensor *made = NULL;
+  PX_TRY(px__formula_heads_projected(
+      &made, (px_value[]){PX_T(heads), PX_I(c->batch), PX_T(c->a->out_proj_weight),
+                          PX_T(c->a->out_proj_bias)}));
+  return unbatched(out, c, made, 1);
+}
 static px_status show_weights(px_tensor **out, const call *c, const px_tensor *weights) {
-  PX_SCOPED(px_tensor) each = NULL;
-  PX_SCOPED(px_tensor) shown = NULL;
-  PX_TRY(px_unflatten(&each, weights, 0, (int64_t[]){c->batch, c->a->num_heads}, 2));
-  if (c->a->average_attn_weights)
-    PX_TRY(px_mean(&shown, each, (int64_t[]){1}, 1, false, PX_DTYPE_NONE));
-  else
-    shown = px_retain(each);
-  if (c->batched) return *out = PX_MOVE(shown), PX_OK;
-  return px_squeeze_dim(out, shown, (int64_t[]){0}, 1);
+  px_tensor *shown = NULL;
+  PX_TRY(px__formula_weights_of_heads(
+      &shown, (px_value[]){PX_T(weights), PX_I(c->batch), PX_I(c->a->num_heads),
+                           PX_B(c->a->average_attn_weights)}));
+  return unbatched(out, c, shown, 0);
 }
 
 static px_status run(px_tensor **output, px_tensor **weights, call *c) {
