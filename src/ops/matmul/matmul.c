@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "formulas.h"
 #include "hidden/linalg.h"
 #include "hidden/view.h"
 #include "ops/core/run.h"
@@ -20,17 +21,7 @@ PX_RUN(trace) {
   const px_tensor *self = args->self;
   PX_CHECK(self->dtype != PX_BOOL || px__tensor_device(self).type != PX_CPU, PX_UNIMPLEMENTED,
            "\"trace\" not implemented for 'Bool'");
-  PX_SCOPED(px_tensor) diagonal = NULL;
-  PX_TRY(px_diagonal(&diagonal, self, 0, 0, 1));
-  return px_sum(&call->results[0], diagonal, NULL, 0, false, PX_DTYPE_NONE);
-}
-
-PX_RUN(outer) {
-  const px_tensor *a = args->self, *b = args->vec2;
-  PX_SCOPED(px_tensor) column = NULL;
-  int64_t sizes[2] = {a->numel, 1};
-  PX_TRY(px_reshape(&column, a, sizes, 2));
-  return px_mul(&call->results[0], column, b);
+  return PX_OK;
 }
 
 // Fails for orders without an identity (inf, negative) over an empty dimension.
@@ -75,34 +66,10 @@ static px_status two_dims(int *pair, const px_tensor *self, const int64_t *dim) 
            "linalg.matrix_norm: dims must be different. Got (%d, %d)", pair[0], pair[1]);
   return PX_OK;
 }
-// Sums absolute values along `over`, then takes the maximum or minimum along `of`.
-static px_status extreme_sum(px_tensor **out, const px_tensor *self, int64_t over, int64_t of,
-                             bool max, bool keepdim, px_dtype dtype) {
-  PX_SCOPED(px_tensor) sizes = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_TRY(px_abs(&sizes, self));
-  PX_TRY(px_sum(&sums, sizes, &over, 1, keepdim, dtype));
-  if (!keepdim && of > over) of--;
-  return max ? px_amax(out, sums, &of, 1, keepdim) : px_amin(out, sums, &of, 1, keepdim);
-}
-// Maximum singular value (order 2), minimum (-2), or their sum (0).
 static px_status norm_of_values(px_tensor **out, const px_tensor *self, const int pair[2],
                                 double order, bool keepdim, px_dtype dtype) {
-  int64_t from[2] = {pair[0], pair[1]}, to[2] = {-2, -1}, last_dims = -1, sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) cast = NULL;
-  PX_SCOPED(px_tensor) matrices = NULL;
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) norm = NULL;
-  PX_TRY(px_to(&cast, self, dtype, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_movedim(&matrices, cast, from, 2, to, 2));
-  PX_TRY(px_linalg_svdvals(&values, matrices, NULL));
-  PX_TRY(order > 0   ? px_amax(&norm, values, &last_dims, 1, false)
-         : order < 0 ? px_amin(&norm, values, &last_dims, 1, false)
-                     : px_sum(&norm, values, &last_dims, 1, false, PX_DTYPE_NONE));
-  if (!keepdim) return *out = PX_MOVE(norm), PX_OK;
-  px__sizes_copy(sizes, self->sizes, self->ndim);
-  sizes[pair[0]] = sizes[pair[1]] = 1;
-  return px_reshape(out, norm, sizes, self->ndim);
+  return px__formula_norm_of_values(out, (px_value[]){PX_T(self), PX_I(pair[0]), PX_I(pair[1]),
+                                                      PX_F(order), PX_B(keepdim), PX_DT(dtype)});
 }
 static px_status matrix_norm(px_tensor **out, const px_tensor *self, double order,
                              const int64_t *dim, bool keepdim, px_dtype dtype) {
@@ -112,7 +79,9 @@ static px_status matrix_norm(px_tensor **out, const px_tensor *self, double orde
   bool columns = fabs(order) == 1;
   PX_CHECK(columns || isinf(order), PX_RUNTIME, "linalg.matrix_norm: Order %g not supported.",
            order);
-  return extreme_sum(out, self, pair[!columns], pair[columns], order > 0, keepdim, dtype);
+  return px__formula_extreme_of_sums(
+      out, (px_value[]){PX_T(self), PX_I(pair[!columns]), PX_I(pair[columns]), PX_B(order > 0),
+                        PX_B(keepdim), PX_DT(dtype)});
 }
 static px_status matrix_norm_named(px_tensor **out, const px_tensor *self, const char *order,
                                    const int64_t *dim, bool keepdim, px_dtype dtype) {
@@ -171,18 +140,6 @@ PX_RUN(linalg_norm_named) {
   if (!px__given(dim)) dim = PX_IS(last_dims, 2);
   return px_linalg_matrix_norm_named(&call->results[0], args->self, args->ord, dim.v.ints, dim.n,
                                      args->keepdim, args->dtype);
-}
-
-PX_RUN(linalg_vecdot) {
-  PX_SCOPED(px_tensor) products = NULL;
-  int64_t dim = args->dim;
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_TRY(px_conj(&left, args->x));
-  PX_TRY(px_mul(&products, left, args->y));
-  return px_sum(&call->results[0], products, &dim, 1, false, PX_DTYPE_NONE);
-}
-PX_RUN(linalg_diagonal) {
-  return px_diagonal(&call->results[0], args->A, args->offset, args->dim1, args->dim2);
 }
 
 // ---- matmul
@@ -333,32 +290,14 @@ static px_status check_scaled(const px_tensor *a, const px_tensor *b,
            px__sizes_text(at[3], sizeof at[3], scale_b_tensor->ndim, scale_b_tensor->strides));
   return PX_OK;
 }
-// Multiplies by a scale; a single number may have any shape.
-static px_status scaled_by(px_tensor **out, const px_tensor *product, const px_tensor *scale) {
-  PX_SCOPED(px_tensor) number = NULL;
-  if (scale->numel > 1) return px_mul(out, product, scale);
-  PX_TRY(px_reshape(&number, scale, NULL, 0));
-  return px_mul(out, product, number);
-}
 PX_RUN(_scaled_mm) {
-  const px_tensor *self = args->self, *bias = args->bias;
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) b = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) scaled_once = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) shifted = NULL;
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(check_scaled(self, args->mat2, args->scale_a, args->scale_b));
   const px_tensor *like = call->mode == PX_CALL_OUT && call->given[0] ? call->given[0] : self;
   px_dtype dtype = args->out_dtype == PX_DTYPE_NONE ? (px_dtype)like->dtype : args->out_dtype;
-  PX_TRY(px__tensor_to(&a, self, PX_FLOAT32, PX_DEVICE_NONE));
-  PX_TRY(px__tensor_to(&b, args->mat2, PX_FLOAT32, PX_DEVICE_NONE));
-  PX_TRY(px_mm(&product, a, b));
-  PX_TRY(scaled_by(&scaled_once, product, args->scale_a));
-  PX_TRY(scaled_by(&scaled, scaled_once, args->scale_b));
-  if (!bias) return px__tensor_to(&call->results[0], scaled, dtype, PX_DEVICE_NONE);
-  PX_TRY(px_reshape(&row, bias, &bias->numel, 1));
-  PX_TRY(px_add(&shifted, scaled, row, px_int(1)));
-  return px__tensor_to(&call->results[0], shifted, dtype, PX_DEVICE_NONE);
+  PX_TRY(px__formula_scaled_product(
+      &made, (px_value[]){PX_T(self), PX_T(args->mat2), PX_T(args->scale_a), PX_T(args->scale_b),
+                          PX_T(args->bias)}));
+  return px__tensor_to(&call->results[0], made, dtype, PX_DEVICE_NONE);
 }

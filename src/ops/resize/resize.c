@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "formulas.h"
 #include "hidden/layer.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -81,20 +82,9 @@ static px_status tables_fill(tables *t, const struct mode *m, const span *s, boo
 // Tap k of every output element: the selected input elements times their weights.
 static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables *t, int k,
                      bool weighed) {
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_SCOPED(px_tensor) gathered = NULL;
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  int64_t sizes[PX_MAX_DIMS];
-  px_device device = px__tensor_device(x);
-  PX_TRY(px__tensor_to(&indices, t->indices[k], PX_INT64, device));
-  if (!weighed) return px_index_select(out, x, dim, indices);
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): weighed taps have weights
-  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
-  PX_TRY(px_index_select(&gathered, x, dim, indices));
-  PX_TRY(px__tensor_to(&weights, t->weights[k], (px_dtype)x->dtype, device));
-  PX_TRY(px_reshape(&shaped, weights, sizes, x->ndim));
-  return px_mul(out, gathered, shaped);
+  return px__formula_weighted_elements(out,
+                                       (px_value[]){PX_T(x), PX_I(dim), PX_T(t->indices[k]),
+                                                    weighed ? PX_T(t->weights[k]) : PX_NONE()});
 }
 static px_status sum_taps(px_tensor **out, const px_tensor *x, int dim, const tables *t, int taps) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -144,25 +134,12 @@ static int64_t max_taps(const span *s, int radius) {
 // Adds tap k of each output element, times its weight, to the sum.
 static px_status add_tap(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *indices,
                          const px_tensor *weights, int64_t k) {
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) gathered = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  int64_t sizes[PX_MAX_DIMS];
-  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? indices->sizes[1] : 1;
-  PX_TRY(px_select(&at, indices, 0, k));
-  PX_TRY(px_select(&factors, weights, 0, k));
-  PX_TRY(px_reshape(&shaped, factors, sizes, x->ndim));
-  PX_TRY(px_index_select(&gathered, x, dim, at));
-  PX_TRY(px_mul(&product, gathered, shaped));
-  px_tensor *next = NULL;
-  if (*sum)
-    PX_TRY(px_add(&next, *sum, product, px_int(1)));
-  else
-    next = PX_MOVE(product);
-  px_release(*sum);
-  *sum = next;
+  PX_SCOPED(px_tensor) before = PX_MOVE(*sum);
+  PX_SCOPED(px_tensor) more = NULL;
+  PX_TRY(px__formula_row_of_elements(
+      &more, (px_value[]){PX_T(x), PX_I(dim), PX_T(indices), PX_T(weights), PX_I(k)}));
+  if (before) return px_add(sum, before, more, px_int(1));
+  *sum = PX_MOVE(more);
   return PX_OK;
 }
 static px_status resize_antialias(px_tensor **x, int radius, int dim, const span *s) {
@@ -266,17 +243,9 @@ static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, 
   *out = px_retain(x);
   return PX_OK;
 }
-// PyTorch's CPU kernels store each pass as uint8, rounded half up.
 static px_status round_bytes(px_tensor **x) {
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) floored = NULL;
-  px_tensor *bounded;
-  PX_TRY(px_add_scalar(&above, *x, px_float(0.5), px_int(1)));
-  PX_TRY(px_floor(&floored, above));
-  PX_TRY(px_hardtanh(&bounded, floored, px_int(0), px_int(255)));
-  px_release(*x);
-  *x = bounded;
-  return PX_OK;
+  PX_SCOPED(px_tensor) before = PX_MOVE(*x);
+  return px__formula_rounded_byte(x, (px_value[]){PX_T(before)});
 }
 
 // Mode "area": means over the input of each output element.

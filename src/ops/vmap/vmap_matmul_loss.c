@@ -5,6 +5,7 @@
 #include "vmap_rules/loss.h"
 #include "vmap_rules/solve.h"
 #include "call/vmap.h"
+#include "formulas.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
@@ -30,37 +31,22 @@ static px_status product(px__vmap_call *b, px_tensor *left, px_tensor *right, in
 PX_VMAP_RULE(mm) { return product(b, args->self, args->mat2, 2); }
 PX_VMAP_RULE(bmm) { return product(b, args->self, args->mat2, 3); }
 
-// A vector as a matrix of one column.
-static px_status column(px_tensor **out, const px__vmap_call *b, px_tensor *vec) {
-  PX_SCOPED(px_tensor) batched = NULL;
-  PX_TRY(px__vmap_physical(&batched, b, vec, 1));
-  return px_unsqueeze(out, batched, -1);
-}
-
 PX_VMAP_RULE(mv) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
   px_tensor *made = NULL;
   PX_TRY(px__vmap_physical(&left, b, args->self, 2));
-  PX_TRY(column(&right, b, args->vec));
-  PX_TRY(px_matmul(&both, left, right));
-  PX_TRY(px_select(&made, both, -1, 0));
+  PX_TRY(px__vmap_physical(&right, b, args->vec, 1));
+  PX_TRY(px__formula_mv_of_batches(&made, (px_value[]){PX_T(left), PX_T(right)}));
   return px__vmap_set_result(b, 0, made);
 }
-
 PX_VMAP_RULE(dot) {
   PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
   px_tensor *made = NULL;
-  int64_t shape[] = {b->size};
   PX_TRY(px__vmap_physical(&left, b, args->self, 1));
-  PX_TRY(px_unsqueeze(&row, left, -2));
-  PX_TRY(column(&right, b, args->tensor));
-  PX_TRY(px_matmul(&both, row, right));
-  PX_TRY(px_reshape(&made, both, shape, 1));
+  PX_TRY(px__vmap_physical(&right, b, args->tensor, 1));
+  PX_TRY(px__formula_dot_of_batches(&made, (px_value[]){PX_T(left), PX_T(right)}));
   return px__vmap_set_result(b, 0, made);
 }
 
