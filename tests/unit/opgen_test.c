@@ -272,8 +272,8 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER "  forward input\n  doc D.\n", "1: layer X has no sample");
   REFUSED(LAYER_OF(""), "1: layer X has no forward");
   REFUSED(LAYER_OF("  forward input\n  run f\n"), "2:11: layer X has both forward and run");
-  REFUSED(LAYER_OF("  forward inptu\n"), "2:11: 'inptu' is not a tensor in the forward of X");
-  REFUSED(LAYER_OF("  forward nosuch(input)\n"), "2:11: unknown op 'nosuch' in the forward of X");
+  REFUSED(LAYER_OF("  forward inptu\n"), "2:11: unknown name 'inptu' in formula of X");
+  REFUSED(LAYER_OF("  forward nosuch(input)\n"), "2:11: unknown op 'nosuch' in formula of X");
   REFUSED(LAYER_OF("  forward input\n  check sizes > 0 : VALUE \"s\"\n"),
           "3: unknown name 'sizes' in layer X");
   REFUSED(LAYER_OF("  forward input\n  check size > 0\n"),
@@ -305,13 +305,16 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER "  forward input\n  doc D.\n  sample f(2)\n  argument size S.\n",
           "4: expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of X");
 }
-PX_TEST(layers_generate_direct_calls) {
+PX_TEST(forwards_are_formulas) {
   show("X", GOOD LAYER_OF("  param w [size, 2] = zeros() if size > 1\n"
                           "  forward x(input, x(w, 2), alpha=size) if training else input\n"));
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "if (px__has_tensor(self, \"w\", px_value_int(size) > 1)) {"));
-  CHECK(strstr(text, "if (px__training(self)) {"));
-  CHECK(strstr(text, "return px_x(out, inputs[0], t2, px_value_scalar(size));"));
+  CHECK(strstr(text,
+               "const px_value a[] = {PX_T(inputs[0]), PX_T(px__own(self, 0, \"w\")), "
+               "px__argument(self, 0, \"size\"), PX_B(px__training(self))};"));
+  CHECK(strstr(text, "px__f_call(&results[0], &px__op_x, a2)"));
+  CHECK(strstr(text, "results[0] = px__f_tensor(a[0]);"));
   CHECK(strstr(text, "#define px_x_new(out_, ...)"));
   CHECK(strstr(text, "class X(Module):"));
 }

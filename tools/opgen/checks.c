@@ -93,7 +93,7 @@ static og_value call_of(const og_scope *names, const og_node *n) {
 }
 
 bool og_is_condition_call(const og_node *n) {
-  bool known = og_function_of(n->text) != NULL;
+  bool known = og_function_of(n->text) || !strcmp(n->text, "is_word") || !strcmp(n->text, "list");
   for (int i = 0; i < NUMBERED; i++) known |= !strcmp(numbered[i].name, n->text);
   return n->kind == OG_CALL && known && !og_find(n->text);
 }
@@ -118,6 +118,8 @@ og_value og_resolve(const og_node *n, void *context) {
   if (type == OG_DTYPE) v.c = og_format("px__dtype_of(%s)", a);
   if (type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
   if (!v.c) og_die(n->location, "'%s' has no value in a line of %s", n->text, names->op->name);
+  if (i >= 0 && names->op->params[i].worded)
+    v.worded = og_format("(%s.kind == PX_ARG_TEXT)", a), v.text = og_format("%s.v.text", a);
   return v;
 }
 

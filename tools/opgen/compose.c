@@ -470,32 +470,32 @@ static const char *shared_condition(context *x, const og_node *n) {
   return og_format("c%d", x->condition_count);
 }
 
-static void write_many(context *x, const og_node *n, const int *out, int count);
+static void write_many(context *x, const og_node *n, const char *const *to, int count);
 
-static void write_branch(context *x, const og_node *n, const int *out, int count) {
+static void write_branch(context *x, const og_node *n, const char *const *to, int count) {
   const char *indent = x->indent;
   int first = x->temporary_count;
   x->indent = og_format("%s  ", indent);
-  write_many(x, n, out, count);
+  write_many(x, n, to, count);
   x->indent = indent, x->temporary_count = first;
 }
 
-// Stores the tensors of a formula in `count` consecutive temporaries: of a choice, of one call with
-// several results, or one tensor. None leaves NULL.
-static void write_many(context *x, const og_node *n, const int *out, int count) {
+// Stores the tensors of a formula: of a choice, of one call with `count` results, which are
+// consecutive in memory, or one tensor. None leaves NULL.
+static void write_many(context *x, const og_node *n, const char *const *to, int count) {
   if (n->kind == OG_CHOICE) {
     fprintf(x->to, "%sif (%s) {\n", x->indent, condition(x, n->items[1]));
-    write_branch(x, n->items[0], out, count);
+    write_branch(x, n->items[0], to, count);
     if (!is_none(n->items[2])) {
       fprintf(x->to, "%s} else {\n", x->indent);
-      write_branch(x, n->items[2], out, count);
+      write_branch(x, n->items[2], to, count);
     }
     fprintf(x->to, "%s}\n", x->indent);
     return;
   }
   if (is_none(n)) return;
   if (count == 1) {
-    write_into(x, og_format("t[%d]", out[0]), n);
+    write_into(x, to[0], n);
     return;
   }
   const og_op *op = n->kind == OG_CALL ? callee(n) : NULL;
@@ -505,20 +505,21 @@ static void write_many(context *x, const og_node *n, const int *out, int count) 
            x->op->name);
   int arguments = write_arguments(x, n, op, &wide);
   if (og_find(n->text))
-    fprintf(x->to, "%sPX_F_TRY(px__f_call_all(&t[%d], %d, %s, a%d));\n", x->indent, *out, count,
+    fprintf(x->to, "%sPX_F_TRY(px__f_call_all(&%s, %d, %s, a%d));\n", x->indent, *to, count,
             descriptor(op->name), arguments);
   else
-    fprintf(x->to, "%sPX_F_TRY(%s(&t[%d], a%d));\n", x->indent, formula_function(n->text), *out,
+    fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, formula_function(n->text), *to,
             arguments);
 }
 
 static value write_choice(context *x, const og_node *n) {
   if (is_list(n)) return (value){.sort = IS_OTHER, .c = "", .list = n};
   if (sort_of(x->op, n) != IS_TENSOR) return write_typed(x, n);
-  x->target = NULL;
-  int made = new_temporary(x);
-  write_many(x, n, &made, 1);
-  return (value){.sort = IS_TENSOR, .c = og_format("PX_T(t[%d])", made)};
+  result r = begin_call(x);
+  const char *to = place_of(x, &r);
+  write_many(x, n, &to, 1);
+  return r.target ? (value){.sort = IS_TENSOR, .stored = true}
+                  : (value){.sort = IS_TENSOR, .c = og_format("PX_T(%s)", to)};
 }
 
 static value write_constant(const og_node *n) {
@@ -616,14 +617,16 @@ static void begin_block(context *x, const og_let *let, const char *guard) {
 }
 
 static void write_tensor_let(context *x, const og_let *let, og_value *to, const char *guard) {
-  int out[OG_OP_RESULTS], first = x->temporary_count;
+  const char *place[OG_OP_RESULTS];
+  int first = x->temporary_count;
   for (int i = 0; i < let->count; i++) {
-    out[i] = new_temporary(x);
-    to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(t[%d])", out[i])};
-    x->held[let - x->op->lets][i] = out[i] + 1;
+    int made = new_temporary(x);
+    place[i] = og_format("t[%d]", made);
+    to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(%s)", place[i])};
+    x->held[let - x->op->lets][i] = made + 1;
   }
   begin_block(x, let, guard);
-  write_branch(x, let->node, out, let->count);
+  write_branch(x, let->node, place, let->count);
   fprintf(x->to, "%s}\n", x->indent);
   x->temporary_count = first;
 }
@@ -793,7 +796,7 @@ void og_write_backward(FILE *to, const og_op *op) {
 
 // Writes the statements of a body: lets, then the results.
 static void write_results(context *x, const og_op *op, const og_node *node) {
-  int out[OG_OP_RESULTS];
+  const char *place[OG_OP_RESULTS];
   for (int k = 0; k < op->let_count; k++) {
     const char *guard = guard_of(x, node, &op->lets[k]);
     if (guard) write_let(x, &op->lets[k], guard);
@@ -813,15 +816,15 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
   if (node->kind == OG_LIST && node->count != op->result_count)
     og_die(node->location, "the body of %s has %d results", op->name, node->count);
   // The results are stored when nothing can fail any more.
-  for (int r = 0; r < op->result_count; r++) out[r] = new_temporary(x);
-  if (node->kind != OG_LIST) write_many(x, node, out, op->result_count);
+  for (int r = 0; r < op->result_count; r++) place[r] = og_format("t[%d]", new_temporary(x));
+  if (node->kind != OG_LIST) write_many(x, node, place, op->result_count);
   for (int r = 0; r < op->result_count && node->kind == OG_LIST; r++)
-    if (node->items[r]->kind != OG_NAME) write_many(x, node->items[r], &out[r], 1);
+    if (node->items[r]->kind != OG_NAME) write_many(x, node->items[r], &place[r], 1);
   for (int r = 0; r < op->result_count; r++)
     if (node->kind == OG_LIST && node->items[r]->kind == OG_NAME)
       write_into(x, og_format("results[%d]", r), node->items[r]);
     else
-      fprintf(x->to, "  results[%d] = PX_MOVE(t[%d]);\n", r, out[r]);
+      fprintf(x->to, "  results[%d] = PX_MOVE(%s);\n", r, place[r]);
 }
 
 // Writes the run function of an op given as a formula.
@@ -857,4 +860,28 @@ void og_write_formula(FILE *to, const og_op *formula) {
   begin(&x, &b);
   write_results(&x, formula, formula->body_node);
   end(&x, &b, to);
+}
+
+// ---- forward functions of layers: formulas over the values `a`, with the results in `results`
+
+void og_write_forward(FILE *to, const og_op *formula) {
+  context x = {.op = formula, .indent = "  ", .body = true};
+  og_body b;
+  begin(&x, &b);
+  write_results(&x, formula, formula->body_node);
+  end(&x, &b, to);
+}
+
+void og_write_forward_inplace(FILE *to, const og_op *formula) {
+  context x = {.op = formula, .to = to, .indent = "    ", .body = true};
+  const og_node *call = formula->body_node;
+  const og_op *op = call->kind == OG_CALL ? og_find(call->text) : NULL;
+  bool wide;
+  if (!op || !call->count || call->items[0]->kind != OG_NAME ||
+      og_param_find(formula, call->items[0]->text) != 0)
+    og_die(call->location, "%s has `inplace`: its forward is one op, and begins with its input",
+           formula->name);
+  fprintf(to, "  if (px_value_int(a[%d])) {\n", og_param_find(formula, "inplace"));
+  int arguments = write_arguments(&x, call, op, &wide);
+  fprintf(to, "    return px__forward_inplace(results, \"%s\", a%d);\n  }\n", op->name, arguments);
 }

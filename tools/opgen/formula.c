@@ -421,6 +421,8 @@ static void analyse_lets(og_op *op) {
   }
 }
 
+void og_analyse_body(og_op *op) { walk(op, op->body_node, false, true); }
+
 void og_analyse(og_op *op) {
   analyse_names(op, &op->masks, false);
   analyse_lets(op);

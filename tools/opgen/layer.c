@@ -450,12 +450,12 @@ static const char header_comment[] =
 
 static void write_code(const char *folder) {
   FILE *to = og_create(folder, "layers.c");
-  fprintf(
-      to,
-      "%s#include \"phlox/layers.h\"\n#include \"layer_functions.h\"\n"
-      "#include \"nn/layers/layer_code.h\"\n#include \"phlox/op.h\"\n\n#include <math.h>\n#include "
-      "<stdio.h>\n\n",
-      license);
+  fprintf(to,
+          "%s#include \"phlox/layers.h\"\n#include \"layer_functions.h\"\n"
+          "#include \"nn/layers/layer_code.h\"\n#include \"autograd/rules/formula.h\"\n#include "
+          "\"call/checks.h\"\n\n#include <math.h>\n#include "
+          "<stdio.h>\n\n",
+          license);
   og_body b;
   each(og_body_begin(&b), write_kind_parts);
   og_body_write(to, &b);

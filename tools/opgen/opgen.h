@@ -265,6 +265,7 @@ og_node *og_formula(const char *text, og_location at);
 // Parses a formula and, for `if` without `else`, its condition: `zeros() if bias`.
 og_node *og_formula_if(const char *text, og_location at, og_node **condition);
 void og_analyse(og_op *op);
+void og_analyse_body(og_op *op);  // of a formula that is parsed
 
 // ---- condition.c: numbers and conditions as C
 typedef struct og_value {
@@ -489,6 +490,10 @@ bool og_has_texts(const og_op *op);  // texts.c
 void og_write_texts(FILE *to, const og_op *op);
 const char *og_formula_prototype(const char *name);
 void og_write_formula(FILE *to, const og_op *formula);
+// The forward function of a layer as a formula over its inputs, tensors and arguments: the
+// statements up to its end, and the call in place if the last parameter is true.
+void og_write_forward(FILE *to, const og_op *formula);
+void og_write_forward_inplace(FILE *to, const og_op *formula);
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);

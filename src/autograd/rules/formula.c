@@ -20,7 +20,7 @@ void px__f_release(px_tensor **t) {
 }
 px_status px__f_call_all(px_tensor **out, int count, const px_op *op, const px_value *args) {
   void *results[PX_MAX_OPERANDS] = {NULL};
-  PX_TRY(px_op_call(op, PX_CALL_NEW, args, results));
+  PX_F_TRY(px_op_call(op, PX_CALL_NEW, args, results));
   for (int i = 0; i < op->result_count; i++)
     if (i < count)
       out[i] = (px_tensor *)results[i];
@@ -29,7 +29,10 @@ px_status px__f_call_all(px_tensor **out, int count, const px_op *op, const px_v
   return PX_OK;
 }
 px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args) {
-  return px__f_call_all(out, 1, op, args);
+  void *result = NULL;
+  if (op->result_count > 1) return px__f_call_all(out, 1, op, args);
+  PX_F_TRY(px_op_call(op, PX_CALL_NEW, args, &result));
+  return *out = (px_tensor *)result, PX_OK;
 }
 static double apply(char op, double a, double b) {
   return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;

@@ -8,9 +8,10 @@
 
 enum { MANY = 16 };
 px__list px__no_rows;
-max_align_t px__gap[16];
-_Static_assert(sizeof(px__entry) < sizeof px__gap && sizeof(px__attribute) < sizeof px__gap &&
-                   sizeof(px__hook) < sizeof px__gap,
+max_align_t px__row_gap[16];
+_Static_assert(sizeof(px__entry) < sizeof px__row_gap &&
+                   sizeof(px__attribute) < sizeof px__row_gap &&
+                   sizeof(px__hook) < sizeof px__row_gap,
                "a gap is read like any row");
 
 // ---- the hash table: 1 + position of a row; 0: free
@@ -100,7 +101,7 @@ void px__list_remove(px__list **list, int i, px_retired **old) {
     if (copy_rows(&fresh, rows, i, rows->capacity) != PX_OK) px_error_clear();
   }
   PX_PUBLISH(rows->gaps, gaps);
-  PX_PUBLISH(rows->rows[i], (void *)px__gap);
+  PX_PUBLISH(rows->rows[i], (void *)px__row_gap);
   if (!fresh) return;
   *old = &rows->head;
   PX_PUBLISH(*list, fresh);

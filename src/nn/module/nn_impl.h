@@ -45,9 +45,9 @@ typedef struct px__list {
   uint64_t index_mask;
   void *rows[];  // atomic
 } px__list;
-extern px__list px__no_rows;     // each empty list
-extern max_align_t px__gap[16];  // each row removed from a long list: zeros
-static inline bool px__is_gap(const void *row) { return row == px__gap; }
+extern px__list px__no_rows;         // each empty list
+extern max_align_t px__row_gap[16];  // each row removed from a long list: zeros
+static inline bool px__is_gap(const void *row) { return row == px__row_gap; }
 
 // Purpose of a call of init: MADE constructs a module; WAITS constructs a lazy one, whose tensors
 // have no size yet; FILLS materializes a lazy one; STARTS resets the parameters.
