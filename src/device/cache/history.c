@@ -58,10 +58,32 @@ static bool keeps_stack(px_memory_action action) {
 }
 
 void px__history_note(px__device *d, const px_memory_event *event) {
-  if (px__history_skips(event->action)) return;
+  if (!px__history_on() || px__history_skips(event->action)) return;
   px_memory_event *slot = next_slot(&d->cache.events);
   if (!slot) return;
   *slot = *event;
   slot->time = microseconds();
   if (!keeps_stack(event->action)) slot->stack = NULL;
+}
+
+void px__history_block(px__device *d, px_memory_action action, const px__block *block,
+                       const px_traceback *stack) {
+  if (!px__history_on()) return;
+  px__history_note(d,
+                   &(px_memory_event){.action = action,
+                                      .address = (int64_t)block->node.address,
+                                      .size = (int64_t)block->allocation.pub.bytes,
+                                      .stream = block->stream->id,
+                                      .pool = px__private_pool_name(block->segment->private_pool),
+                                      .stack = stack});
+}
+
+void px__history_segment(px__device *d, px_memory_action action, const px__segment *segment,
+                         uintptr_t at, size_t bytes, const px_stream *stream) {
+  px__history_note(d, &(px_memory_event){.action = action,
+                                         .address = (int64_t)at,
+                                         .size = (int64_t)bytes,
+                                         .stream = stream->id,
+                                         .pool = px__private_pool_name(segment->private_pool),
+                                         .stack = segment->stack});
 }

@@ -3,6 +3,15 @@
 // history.
 #include "device/cache/cache.h"
 
+// Free pages of segments in use stay mapped, as PyTorch's segments do, below the slack limit. Lock
+// held.
+static void empty(px__device *d) {
+  bool pages = d->cache.over_slack || d->cache.settings.expandable == PX__EXPANDABLE_TRUE;
+  px__release_idle(d);
+  if (pages) px__runs_unmap(d, SIZE_MAX, NULL);
+  if (!px__device_captures(d)) d->cache.compact = false;
+}
+
 px_status px_memory_empty_cache(void) {
   if (!px__device_alive()) return PX_OK;
   px__wrapped_sweep();
@@ -15,7 +24,7 @@ px_status px_memory_empty_cache(void) {
     else
       PX_TRY(status);
     px__device_lock(d);
-    px__reserve_release(d, false);
+    empty(d);
     px__device_unlock(d);
   }
   return PX_OK;
@@ -101,45 +110,30 @@ static px_memory_block describe(const px__device *d, const px__segment *segment,
       .state = states[block->state]};
 }
 
-typedef struct listing {
-  px_memory_block *rows;
-  int64_t count, capacity;
-} listing;
-
-// Counts the blocks, oldest segment first, and describes up to the capacity. Lock held.
-static void list_blocks(px__device *d, listing *l) {
-  px__pool_flush(d);
-  px__segment *oldest = d->cache.segments;
-  while (oldest && oldest->next) oldest = oldest->next;
-  l->count = 0;
-  for (px__segment *segment = oldest; segment; segment = segment->prev)
-    for (px__block *block = segment->first; block; block = block->next, l->count++)
-      if (l->count < l->capacity) l->rows[l->count] = describe(d, segment, block);
-}
-
-static void note_snapshot(px__device *d) {
-  if (px__history_on())
-    px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SNAPSHOT,
-                                           .size = d->cache.statistics.active_bytes[0].current});
+// Lists the blocks, oldest segment first. Lock held.
+static px_status list_blocks(px_memory_block **out, int64_t *count, px__device *d) {
+  px__segment *oldest = px__segment_oldest(d);
+  int64_t blocks = 0;
+  for (px__segment *s = oldest; s; s = s->prev)
+    for (px__block *block = s->first; block; block = block->next) blocks++;
+  PX_TRY(px__alloc((void **)out, (size_t)(blocks + 1) * sizeof **out));
+  for (px__segment *s = oldest; s; s = s->prev)
+    for (px__block *block = s->first; block; block = block->next)
+      (*out)[(*count)++] = describe(d, s, block);
+  return PX_OK;
 }
 
 px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {
   *out = NULL, *count = 0;
   if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
   px__device *d = px__rt.devices[device];
-  listing l = {0};
-  for (;;) {
-    px__device_lock(d);
-    list_blocks(d, &l);
-    if (l.count <= l.capacity) note_snapshot(d);
-    px__device_unlock(d);
-    if (l.count <= l.capacity) break;
-    l.capacity = l.count + l.count / 8;
-    px_status status = px__realloc((void **)&l.rows, (size_t)l.capacity * sizeof *l.rows);
-    if (status != PX_OK) return px__free(l.rows), status;
-  }
-  *out = l.rows, *count = l.count;
-  return PX_OK;
+  px__device_lock(d);
+  px__pool_flush(d);
+  px_status status = list_blocks(out, count, d);
+  px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SNAPSHOT,
+                                         .size = d->cache.statistics.active_bytes[0].current});
+  px__device_unlock(d);
+  return status;
 }
 
 px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),

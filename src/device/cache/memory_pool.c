@@ -20,7 +20,7 @@ static void pool_destroy(void *self) {
     px_interrupt_hold(false);
     px__error_restore(&guard);
     px__device_lock(pool->device);
-    px__reserve_end_pool(pool->device, pool->private_pool);
+    px__release_pool(pool->device, pool->private_pool);
     px__device_unlock(pool->device);
   }
   px__object_end(pool);
@@ -104,19 +104,14 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
-// Returns the link of the calling thread's latest route; the final NULL link if it has none.
-static px__route **latest_link(px__cache *cache) {
-  px__route *mine = px__route_now(cache), **link = &cache->routes;
-  while (*link != mine) link = &(*link)->next;
-  return link;
-}
-
 px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
   PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
-  px__route **link = latest_link(&d->cache), *route = *link;
+  px__route **link = &d->cache.routes;
+  while (*link && !pthread_equal((*link)->thread, pthread_self())) link = &(*link)->next;
+  px__route *route = *link;
   bool own = route && route->pool == pool;
   if (own) {
     __atomic_store_n(link, route->next, __ATOMIC_RELAXED);

@@ -17,6 +17,7 @@ static bool is_allowed(const px__settings *s) {
 
 // Without a range, segments are allocations of the backend.
 static void reserve_range(px__device *d) {
+  d->cache.range_tried = true;
   size_t page = px__rt.backend->page_size(d->physical);
   if (!page || PX__PAGE % page) return;
   size_t bytes = (RANGE_FACTOR * d->properties.total_memory) & ~(size_t)(PX__PAGE - 1);
@@ -29,10 +30,7 @@ static void reserve_range(px__device *d) {
 
 bool px__pages_wanted(px__device *d) {
   if (!is_allowed(&d->cache.settings)) return false;
-  if (PX_UNLIKELY(!d->cache.range_tried)) {
-    d->cache.range_tried = true;
-    reserve_range(d);
-  }
+  if (PX_UNLIKELY(!d->cache.range_tried)) reserve_range(d);
   return d->cache.range != 0;
 }
 
@@ -47,28 +45,21 @@ static void insert_above(px__cache *cache, px__segment *below, px__segment *segm
   if (above) above->below = segment;
 }
 
-// Finds the first gap of `bytes`, and the segment below it or NULL.
+// Finds the segment below an address; for address 0, the first gap of `bytes` and its address.
 static bool find_gap(const px__cache *cache, size_t bytes, uintptr_t *at, px__segment **below) {
-  *at = cache->range, *below = NULL;
-  for (px__segment *s = cache->lowest; s; s = s->above) {
-    if (start_of(s) - *at >= bytes) return true;
-    *at = end_of(s), *below = s;
-  }
-  return cache->range_end - *at >= bytes;
-}
-
-// Finds the segment below an address.
-static bool find_below(const px__cache *cache, uintptr_t at, px__segment **below) {
-  for (px__segment *s = cache->lowest; s && start_of(s) < at; s = s->above) *below = s;
-  return true;
+  uintptr_t low = cache->range, wanted = *at;
+  px__segment *s = cache->lowest;
+  for (; s && (wanted ? start_of(s) < wanted : start_of(s) - low < bytes); s = s->above)
+    low = end_of(s), *below = s;
+  if (!wanted) *at = low;
+  return wanted || s || cache->range_end - low >= bytes;
 }
 
 // ---- pages
 px_status px__pages_map(px__device *d, px__segment *segment) {
   uintptr_t at = (uintptr_t)segment->data;
   px__segment *below = NULL;
-  bool found = !px__fault(PX__FAULT_MAP) && (at ? find_below(&d->cache, at, &below)
-                                                : find_gap(&d->cache, segment->size, &at, &below));
+  bool found = !px__fault(PX__FAULT_MAP) && find_gap(&d->cache, segment->size, &at, &below);
   PX_CHECK(found, PX_OUT_OF_MEMORY, "no range of addresses is free for %zu bytes of pages",
            segment->size);
   PX_TRY(px__rt.backend->pages_map(d->physical, (void *)at, segment->size));

@@ -19,10 +19,8 @@ size_t px__segment_size(const px__device *d, size_t size) {
 // ---- allocation
 static px_status take_memory(const px__request *r, px__segment *segment) {
   px__device *d = r->device;
-  px__cache *cache = &d->cache;
-  size_t size = segment->size;
-  bool refused =
-      px__fault(PX__FAULT_DEVICE_ALLOC) || (cache->limit && cache->reserved + size > cache->limit);
+  size_t size = segment->size, limit = d->cache.limit;
+  bool refused = px__fault(PX__FAULT_DEVICE_ALLOC) || (limit && d->cache.reserved + size > limit);
   PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
   if (segment->paged) return px__pages_map(d, segment);
   if (segment->plugged.alloc) return px__plugged_alloc(&segment->data, &segment->plugged, r, size);
@@ -43,14 +41,13 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   px__segment *s;
   px__block *block = NULL;
   px__device *d = r->device;
-  px__private_pool *pool = px__request_pool(r);
   PX_TRY(PX_NEW(&s));
   *s = (px__segment){.data = at,
                      .size = bytes,
-                     .private_pool = pool,
+                     .private_pool = r->pool,
                      .stack = r->stack,
-                     .plugged = pool ? pool->plugged : (px_memory_allocator){0},
-                     .small = r->size <= PX__SMALL_MAX && !r->mixed};
+                     .plugged = r->pool ? r->pool->plugged : (px_memory_allocator){0},
+                     .small = r->small};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
   px_status status = px__block_new(&block, d);
   if (status == PX_OK) status = take_memory(r, s);
@@ -64,18 +61,8 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   block->node.address = (uintptr_t)s->data, block->node.size = bytes;
   insert(d, s);
   px__history_segment(d, s->paged ? PX_MEMORY_SEGMENT_MAP : PX_MEMORY_SEGMENT_ALLOC, s,
-                      r->stream->id);
+                      block->node.address, bytes, r->stream);
   *out = s;
-  return PX_OK;
-}
-
-px_status px__segment_extend(px_allocation **out, const px__request *r) {
-  px__device *d = r->device;
-  px__segment *segment;
-  bool exact = r->exact || (px__pages_wanted(d) && (d->cache.over_slack || d->cache.compact));
-  size_t bytes = exact ? px__whole_pages(r->size) : px__segment_size(d, r->size);
-  PX_TRY(px__segment_new(&segment, r, NULL, bytes));
-  *out = px__pool_take(r, segment->first);
   return PX_OK;
 }
 
@@ -88,19 +75,19 @@ void px__segment_forget(px__device *d, px__segment *segment) {
 
 void px__segment_release(px__device *d, px__segment *segment) {
   px__cache *cache = &d->cache;
-  px__history_segment(d, segment->paged ? PX_MEMORY_SEGMENT_UNMAP : PX_MEMORY_SEGMENT_FREE, segment,
-                      segment->first->stream->id);
   px_stream *stream = segment->first->stream;
+  px__history_segment(d, segment->paged ? PX_MEMORY_SEGMENT_UNMAP : PX_MEMORY_SEGMENT_FREE, segment,
+                      (uintptr_t)segment->data, segment->size, stream);
   for (px__block *block = segment->first, *next; block; block = next) {
     next = block->next;
+    px__statistics_inactive(&cache->statistics, block, -1);
     px__block_remove_free(block);
-    px__statistics_remove_inactive(&cache->statistics, block);
     px__block_drop(d, block);
   }
   if (segment->paged)
     px__pages_unmap(d, segment);
   else if (segment->plugged.alloc)
-    px__plugged_release(&segment->plugged, stream, segment->data, segment->size);
+    segment->plugged.free(segment->data, (int64_t)segment->size, d->index, stream->native);
   else
     px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;
@@ -117,10 +104,10 @@ bool px__segment_is_free(const px__segment *segment) {
 // The backend's release waits for all uses of its memory, so the blocks' streams do not matter.
 // Pages must be out of use before they are unmapped.
 bool px__segment_can_go(const px__segment *segment) {
-  bool must_be_idle = px__segment_must_be_idle(segment);
-  for (px__block *block = segment->first; block && must_be_idle; block = block->next)
+  if (!segment->paged && !segment->plugged.alloc) return px__segment_is_free(segment);
+  for (px__block *block = segment->first; block; block = block->next)
     if (!px__block_is_idle(block)) return false;
-  return px__segment_is_free(segment);
+  return true;
 }
 // A device waits for all its streams before it releases memory. A capture forbids that.
 bool px__device_captures(const px__device *d) {

@@ -53,11 +53,9 @@ void px__statistics_free_completed(px__statistics *s, const px__block *block) {
   move_active(s, block, -1);
 }
 
-void px__statistics_add_inactive(px__statistics *s, const px__block *block) {
-  if (px__block_is_split(block)) move_split(s, block->small, 1, (int64_t)block->node.size);
-}
-void px__statistics_remove_inactive(px__statistics *s, const px__block *block) {
-  if (px__block_is_split(block)) move_split(s, block->small, -1, -(int64_t)block->node.size);
+void px__statistics_inactive(px__statistics *s, const px__block *block, int sign) {
+  if (block && block->state == PX__FREE && px__block_is_split(block))
+    move_split(s, block->small, sign, (int64_t)block->node.size * sign);
 }
 
 void px__statistics_segment(px__statistics *s, const px__segment *segment, size_t max_split,

@@ -63,9 +63,9 @@ void px__statistics_allocate(px__statistics *statistics, const px__block *block,
 void px__statistics_free(px__statistics *statistics, const px__block *block);
 // The last use of the freed block is done, or ordered before its stream's next work.
 void px__statistics_free_completed(px__statistics *statistics, const px__block *block);
-// A block enters its free list, or leaves it to be merged or released.
-void px__statistics_add_inactive(px__statistics *statistics, const px__block *block);
-void px__statistics_remove_inactive(px__statistics *statistics, const px__block *block);
+// A free block enters the count of inactive splits (sign 1), or leaves it (-1) to be merged, split
+// or released. No effect on NULL, on other blocks, and on whole segments.
+void px__statistics_inactive(px__statistics *statistics, const px__block *block, int sign);
 // The segment was allocated from the device (sign 1) or released (-1).
 void px__statistics_segment(px__statistics *statistics, const px__segment *segment,
                             size_t max_split, int sign);

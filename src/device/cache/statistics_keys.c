@@ -69,18 +69,6 @@ static void copy_statistics(px__statistics *out, px__device *d) {
   out->max_split_size = split == SIZE_MAX ? -1 : (int64_t)split;
 }
 
-// Copies the statistics under the lock; zeros before initialisation.
-static px_status snapshot(px__statistics *out, int device) {
-  px__device *d;
-  *out = (px__statistics){0};
-  PX_TRY(device_of(&d, device));
-  if (!d) return PX_OK;
-  px__device_lock(d);
-  copy_statistics(out, d);
-  px__device_unlock(d);
-  return PX_OK;
-}
-
 // Copies the counters of all private pools. Free with px__free. Lock held.
 typedef struct pool_stats {
   px_graph_pool name;
@@ -154,9 +142,15 @@ px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
   return PX_OK;
 }
 
+// Copies the statistics under the lock; zeros before initialisation.
 static px__statistics current_stats(int device) {
-  px__statistics stats;
-  if (snapshot(&stats, device) != PX_OK) px_error_clear();
+  px__device *d;
+  px__statistics stats = {0};
+  if (device_of(&d, device) != PX_OK) px_error_clear();
+  if (!d) return stats;
+  px__device_lock(d);
+  copy_statistics(&stats, d);
+  px__device_unlock(d);
   return stats;
 }
 

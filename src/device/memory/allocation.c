@@ -46,8 +46,8 @@ static void free_used_host(px_allocation *allocation) {
 }
 
 static void (*const frees[])(px_allocation *) = {
-    [PX__HOST] = free_used_host,    [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
-    [PX__RAW] = px__cache_free_raw, [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
+    [PX__HOST] = free_used_host, [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
+    [PX__RAW] = px__raw_free,    [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
 
 __attribute__((noinline, cold)) static void forget_allocation(px__allocation *allocation) {
   if (px__profile_on()) profile_free(&allocation->pub, allocation->kind);

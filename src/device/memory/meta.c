@@ -20,7 +20,10 @@ px_status px__meta_new(px_allocation **out, size_t bytes) {
   return PX_OK;
 }
 
-void px__meta_free(px_allocation *allocation) { px__free(px__allocation_of(allocation)); }
+void px__meta_free(px_allocation *allocation) {
+  px__allocation_drop_uses(px__allocation_of(allocation));
+  px__free(px__allocation_of(allocation));
+}
 
 px_status px__meta_copy(const px_allocation *to) {
   PX_CHECK(to->device.type == PX_META, PX_UNIMPLEMENTED,

@@ -187,6 +187,8 @@ px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, p
     __attribute__((warn_unused_result));
 // Makes the pending uses of a freed allocation observable by polling.
 void px__allocation_mark_uses(px__allocation *allocation);
+// The same after all uses are known: of its launch batch, and if exposed, of every stream of `d`.
+void px__allocation_publish_uses(px__device *d, px__allocation *allocation);
 // Waits for the pending uses of a freed allocation.
 void px__allocation_wait_uses(px__allocation *allocation);
 
@@ -194,8 +196,8 @@ void px__allocation_wait_uses(px__allocation *allocation);
 void px__wrapped_free(px_allocation *allocation);
 
 // ---- private pools; lock held
-// Returns the calling thread's latest route, or NULL.
-px__route *px__route_now(const px__cache *cache);
+// Returns the pool of the stream's capture, else of the calling thread's route, or NULL.
+px__private_pool *px__private_pool_of(const px_stream *stream);
 // A new name for the pool of one graph.
 px_graph_pool px__graph_pool_own(void);
 // Finds or creates the pool of a name and adds a user; close removes one.

@@ -13,10 +13,12 @@ px_graph_pool px__graph_pool_own(void) {
   return (px_graph_pool){.own = __atomic_add_fetch(&last_own, 1, __ATOMIC_RELAXED)};
 }
 
-px__route *px__route_now(const px__cache *cache) {
-  px__route *route = cache->routes;
-  while (route && !pthread_equal(route->thread, pthread_self())) route = route->next;
-  return route;
+px__private_pool *px__private_pool_of(const px_stream *stream) {
+  if (PX_UNLIKELY(stream->private_pool != NULL)) return stream->private_pool;
+  const px__route *route = stream->owner->cache.routes;
+  while (PX_UNLIKELY(route != NULL) && !pthread_equal(route->thread, pthread_self()))
+    route = route->next;
+  return PX_UNLIKELY(route != NULL) ? route->private_pool : NULL;
 }
 
 static bool is_named(const px__private_pool *pool, px_graph_pool name) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for pending uses of an allocation: before the host accesses it, and after it was freed.
+// Pending uses of an allocation: waits for them before the host accesses it, and makes them
+// observable or waits for them after it was freed.
 #include "device/order/order.h"
 
 px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by) {
@@ -37,6 +38,29 @@ void px__allocation_mark_uses(px__allocation *b) {
     if (px__stream_mark(stream) != PX_OK) px_error_clear();
     px__device_unlock(stream->owner);
   }
+}
+
+// An exposed address may be in use on every stream with unfinished work.
+static void record_all_streams(px__device *d, px_allocation *allocation) {
+  px_interrupt_hold(true);
+  for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
+    px_stream *stream = d->streams[i];
+    if (px__synced(stream) >= px__issued(stream)) continue;
+    if (px__allocation_record_stream(allocation, stream) != PX_OK &&
+        px__stream_wait_seq(stream, px__issued(stream)) != PX_OK)
+      px_error_clear();
+  }
+  px_interrupt_hold(false);
+}
+
+void px__allocation_publish_uses(px__device *d, px__allocation *b) {
+  px__error_guard guard;
+  if (px__launch_batching) px__launch_batching->let_go(b);
+  if (!b->pub.foreign && !b->use_count) return;
+  px__error_save(&guard);
+  if (b->pub.foreign) record_all_streams(d, &b->pub);
+  px__allocation_mark_uses(b);
+  px__error_restore(&guard);
 }
 
 void px__allocation_wait_uses(px__allocation *b) {

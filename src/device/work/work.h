@@ -3,6 +3,16 @@
 #pragma once
 #include "device/cache/cache.h"
 
+// ---- scratch memory
+// Memory allocated by a backend while a launch is issued, under the device's lock.
+typedef struct px__scratch {
+  px__device *device;          // of the launch being issued by this thread, or NULL
+  px_allocation *allocations;  // linked by `uses`, otherwise empty in scratch memory
+} px__scratch;
+extern _Thread_local PX__HIDDEN_THREAD px__scratch px__scratch_here;
+void *px__scratch_take(const px_launch *launch, size_t bytes);
+void px__scratch_drop(void);  // no lock held
+
 // ---- launches
 static inline void px__launch_bind(px_launch *launch, const px__device *d,
                                    const px_stream *stream) {

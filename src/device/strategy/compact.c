@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compact placement: chooses the position of a request by cost, on a device of few pages that has
-// been short of memory. The device's lock is held throughout.
+// Strategy: compact placement. Chooses the position of a request by cost, on a device of few pages
+// that has been short of memory.
 //
 // A page stays mapped until the last allocation touching it is freed. With k allocations there,
 // freed in random order, one more delays that by 1/(k + 1) of a lifetime. This is the cost of each
@@ -8,9 +8,7 @@
 // these pages cost extra: half of their part of a page if they reach the page's edge, where a large
 // request could have continued, and a quarter between allocations. A request gets the cheapest
 // position; of equal ones the lowest. Every block is examined: few pages have few blocks.
-//
-// New segments serve small and large requests here.
-#include "device/cache/cache.h"
+#include "device/strategy/strategy.h"
 
 enum { MAX_PAGES = 512, PAGE_COST = 1 << 20 };  // pages of the address range; cost of a whole page
 
@@ -20,8 +18,8 @@ typedef struct survey {
   size_t touched_pages, max_pages;  // touched pages, and their limit
   uint64_t cost;                    // of the best position
   uintptr_t at;                     // the best position; 0: none
-  px__block *block;  // the free block around it; NULL: in a gap between these segments:
-  px__segment *below, *above;
+  px__block *block;                 // the free block around it; NULL: in the gap
+  px__page_gap gap;
 } survey;
 
 bool px__compact_possible(px__device *d) {
@@ -31,11 +29,9 @@ bool px__compact_possible(px__device *d) {
 
 // True if the request may take the free block.
 static bool is_usable(const px__block *block, const px__request *r) {
-  return block && block->state == PX__FREE && !block->segment->private_pool &&
-         px__ordered(block->stream, block->ready, r->stream);
+  return !block->segment->private_pool && px__block_is_usable(block, r->stream);
 }
 
-static uintptr_t end_of(const px__block *block) { return block->node.address + block->node.size; }
 static size_t page_of(const survey *s, uintptr_t at) {
   return (at - s->r->device->cache.range) / PX__PAGE;
 }
@@ -43,7 +39,7 @@ static size_t page_of(const survey *s, uintptr_t at) {
 // ---- counting
 static void count_block(survey *s, const px__block *block) {
   if (is_usable(block, s->r)) return;
-  size_t last = page_of(s, end_of(block) - 1);
+  size_t last = page_of(s, px__block_end(block) - 1);
   for (size_t p = page_of(s, block->node.address); p <= last; p++)
     s->touched_pages += s->blocks[p]++ == 0;
 }
@@ -79,7 +75,7 @@ static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_
 
 // Tries both ends of a free range, and both ends of its whole pages.
 static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
-                     px__segment *const around[2]) {
+                     const px__page_gap *gap) {
   size_t size = s->r->size;
   uintptr_t floor = high & ~(uintptr_t)(PX__PAGE - 1);
   uintptr_t candidates[] = {low, high - size, px__whole_pages(low), floor - size};
@@ -89,32 +85,21 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
     uint64_t cost = cost_of(s, low, high, at);
     if (cost > s->cost || (cost == s->cost && (!s->at || at >= s->at))) continue;
     s->cost = cost, s->at = cost == UINT64_MAX ? 0 : at;
-    s->block = block, s->below = around[0], s->above = around[1];
+    s->block = block, s->gap = *gap;
   }
-}
-
-// Returns the free block next to a gap, if new pages in the gap can be merged with it.
-static px__block *usable_neighbour(const survey *s, const px__segment *segment, bool above) {
-  if (!segment || segment->private_pool || segment->small) return NULL;
-  px__block *block = above ? segment->first : segment->last;
-  return is_usable(block, s->r) ? block : NULL;
 }
 
 // Without `gaps`: only where pages are mapped.
 static void choose(survey *s, bool gaps) {
-  const px__cache *c = &s->r->device->cache;
-  uintptr_t low = c->range;
+  px__page_gap gap = {0};
   s->cost = UINT64_MAX, s->at = 0;
-  for (px__segment *next = c->lowest, *below = NULL;; below = next, next = next->above) {
-    px__segment *around[2] = {below, next};
-    px__block *a = usable_neighbour(s, below, false), *b = usable_neighbour(s, next, true);
-    uintptr_t high = next ? (uintptr_t)next->data : c->range_end;
-    if (low < high && gaps)
-      consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, around);
-    if (!next) return;
-    for (px__block *block = next->first; block; block = block->next)
-      if (is_usable(block, s->r)) consider(s, block->node.address, end_of(block), block, around);
-    low = (uintptr_t)next->data + next->size;
+  while (px__page_gap_next(&gap, s->r)) {
+    px__block *a = gap.side[0], *b = gap.side[1];
+    if (gap.low < gap.high && gaps)
+      consider(s, a ? a->node.address : gap.low, b ? px__block_end(b) : gap.high, NULL, &gap);
+    for (px__block *block = gap.above ? gap.above->first : NULL; block; block = block->next)
+      if (is_usable(block, s->r))
+        consider(s, block->node.address, px__block_end(block), block, &gap);
   }
 }
 
@@ -122,14 +107,12 @@ static void choose(survey *s, bool gaps) {
 // Maps the gap's pages touched by the position, and unmaps as many elsewhere, but not in free
 // blocks that are part of it. Fails while work uses idle pages.
 static px_status map_pages(survey *s) {
-  const px__cache *c = &s->r->device->cache;
-  uintptr_t low = s->below ? (uintptr_t)s->below->data + s->below->size : c->range;
-  uintptr_t high = s->above ? (uintptr_t)s->above->data : c->range_end;
+  const px__page_gap *gap = &s->gap;
   uintptr_t begin = s->at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(s->at + s->r->size);
-  px__block *excluded[2] = {s->at < low ? usable_neighbour(s, s->below, false) : NULL,
-                            s->at + s->r->size > high ? usable_neighbour(s, s->above, true) : NULL};
-  if (begin < low) begin = low;
-  if (end > high) end = high;
+  px__block *excluded[2] = {s->at < gap->low ? gap->side[0] : NULL,
+                            s->at + s->r->size > gap->high ? gap->side[1] : NULL};
+  if (begin < gap->low) begin = gap->low;
+  if (end > gap->high) end = gap->high;
   px__runs_unmap(s->r->device, end - begin, excluded);
   return px__runs_map(&s->block, s->r, begin, end - begin);
 }
@@ -137,21 +120,19 @@ static px_status map_pages(survey *s) {
 // Splits a free block at `at` and returns the upper part; all of it without memory for the record.
 static px__block *split_below(px__device *d, px__block *block, uintptr_t at) {
   if (block->node.address >= at) return block;
-  px__block_remove_free(block);
-  px__statistics_remove_inactive(&d->cache.statistics, block);
+  px__statistics_inactive(&d->cache.statistics, block, -1);
   px__block *upper = px__block_split(d, block, at - block->node.address);
-  px__block_insert_free(block);
-  px__statistics_add_inactive(&d->cache.statistics, block);
-  if (upper) px__statistics_add_inactive(&d->cache.statistics, upper);
+  px__statistics_inactive(&d->cache.statistics, block, 1);
+  px__statistics_inactive(&d->cache.statistics, upper, 1);
   return upper ? upper : block;
 }
 
-px_allocation *px__compact_allocate(const px__request *r) {
+px__block *px__compact_place(const px__request *r) {
   px__device *d = r->device;
-  if (PX_LIKELY(!d->cache.compact) || px__request_pool(r) || !px__compact_possible(d)) return NULL;
+  if (PX_LIKELY(!d->cache.compact) || r->pool || !px__compact_possible(d)) return NULL;
   px__request mixed = *r;
   survey s = {.r = &mixed};
-  mixed.mixed = true;
+  mixed.small = false;  // new segments serve small and large requests
   px__pool_flush(d);
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   count(&s);
@@ -160,5 +141,12 @@ px_allocation *px__compact_allocate(const px__request *r) {
     px_error_clear();
     choose(&s, false);
   }
-  return s.at ? px__pool_take_free(r, split_below(d, s.block, s.at)) : NULL;
+  return s.at ? split_below(d, s.block, s.at) : NULL;
+}
+
+px__block *px__try_compact(px__request *r) {
+  px__cache *c = &r->device->cache;
+  if (c->compact || !px__compact_possible(r->device)) return NULL;
+  c->compact = true;
+  return px__compact_place(r);
 }

@@ -7,7 +7,7 @@ _Thread_local px__scratch px__scratch_here;
 
 void *px__scratch_take(const px_launch *launch, size_t bytes) {
   px__scratch *here = &px__scratch_here;
-  px_allocation *allocation = NULL;
+  px_allocation *allocation;
   if (!here->device || !bytes || px__cache_new_locked(&allocation, bytes, here->device) != PX_OK)
     return NULL;
   px__allocation_of(allocation)->uses = (px__use *)here->allocations;
@@ -18,13 +18,10 @@ void *px__scratch_take(const px_launch *launch, size_t bytes) {
 void px__scratch_drop(void) {
   px__scratch *here = &px__scratch_here;
   while (here->allocations) {
-    px_allocation *allocation = here->allocations;
-    here->allocations = (px_allocation *)px__allocation_of(allocation)->uses;
-    px__allocation_of(allocation)->uses = NULL;
-    if (px__allocation_of(allocation)->shadow) px__race_forget(px__allocation_of(allocation));
-    if (PX_UNLIKELY(px__allocation_of(allocation)->kind == PX__RAW))
-      px__cache_free_raw(allocation);
-    else
-      px__cache_free(allocation);
+    px__allocation *allocation = px__allocation_of(here->allocations);
+    here->allocations = (px_allocation *)allocation->uses;
+    allocation->uses = NULL;
+    if (allocation->shadow) px__race_forget(allocation);
+    (PX_UNLIKELY(allocation->kind == PX__RAW) ? px__raw_free : px__cache_free)(&allocation->pub);
   }
 }
