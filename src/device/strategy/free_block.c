@@ -15,6 +15,7 @@ static bool may_serve(const px__block *block, size_t size) {
   return block->node.size < size + s->non_split_rounding;
 }
 
+// Returns the best fit in the lists of the request's stream.
 static px__block *own_fit(const px__free_lists *free_lists, const px__request *r) {
   px__block *best = block_of(px__tree_lower_bound(free_lists->free[r->small], r->size));
   px__block *last = free_lists->unsorted[r->small];
@@ -26,7 +27,7 @@ static px__block *own_fit(const px__free_lists *free_lists, const px__request *r
   return better ? last : best;
 }
 
-// The same among blocks of any stream.
+// Returns the best fit in the lists of others that the request's stream may use.
 static px__block *usable_fit(px__free_lists *free_lists, const px__request *r) {
   px__free_lists_sort(free_lists, r->small);
   px__node *node = px__tree_lower_bound(free_lists->free[r->small], r->size);

@@ -291,6 +291,13 @@ PX_TEST(a_failed_device_allocation_is_retried) {
   FAILS(px__allocation_new(&block, 512, px_cuda(0)), PX_OUT_OF_MEMORY, "CUDA out of memory");
 }
 
+PX_TEST(a_retried_device_allocation_leaves_no_error) {
+  simulate_plainly(1);
+  OK(px_fault_arm("device.alloc", 1, false));
+  px__allocation_free(block_on(px_cuda(0), 30 << 20));
+  CHECK_EQ(px_error_last()->code, PX_OK);
+}
+
 PX_TEST(without_the_cache_the_counters_stay_at_zero) {
   setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
   simulate_plainly(1);
