@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caching allocator: blocks, segments and their pages, limits, history, and errors.
+// The caching allocator: requests, blocks, segments and their pages, the release of memory, and the
+// history. The strategies for a request are in device/strategy.
 #pragma once
 #include "device/order/order.h"
 

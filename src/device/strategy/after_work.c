@@ -32,6 +32,7 @@ px__block *px__try_after_work(px__request *r) {
   px__device_unlock(r->device);
   r->status = px__cache_wait(r->device);
   px__device_lock(r->device);
+  r->pool = px__private_pool_of(r->stream);  // another thread may have begun a capture
   if (r->status != PX_OK) return NULL;
   px__block *block = px__try_free_block(r);
   return block ? block : px__try_other_kind(r);
