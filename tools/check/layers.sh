@@ -21,7 +21,7 @@ allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|
 allow src/call     'phlox/|base/|device/core/device_impl.h|tensor/|call/|conditions.h$'
 allow src/ops      'phlox/|base/|device/core/device_impl.h|tensor/|call/|ops/|run_functions/|vmap_rules/|hidden/|(conditions|formulas).h$'
 allow src/autograd 'phlox/|autograd/|hidden/|(conditions|formulas|grad_functions).h$'
-allow src/nn       'phlox/|nn/|layer_functions.h|conditions.h$'
+allow src/nn       'phlox/|nn/|layer_functions.h|(conditions|formulas).h$'
 allow src/optim    'phlox/|optim/'
 allow src/data     'phlox/|data/'
 allow src/parallel 'phlox/|parallel/'
