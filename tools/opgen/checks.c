@@ -51,7 +51,8 @@ static const struct {
   int count;
   og_type type;
 } numbered[] = {
-    {"size", "px__size_of", 1, OG_INT},  // size of a dimension; negative counts from the end
+    {"size", "px__size_of", 1, OG_INT},     // size of a dimension; negative counts from the end
+    {"element", "px__size_of", 1, OG_INT},  // of a list: x[i]
     {"same_leading", "px__same_leading", 2, OG_BOOL},  // equal sizes except the last
     {"same_except", "px__same_except", 2, OG_BOOL}};   // equal sizes except one dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };

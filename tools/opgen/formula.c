@@ -136,6 +136,14 @@ static og_node *parse_atom_here(lexer *l) {
 static og_node *parse_atom(lexer *l) {
   const char *from = (peek(l), l->at);
   og_node *n = parse_atom_here(l);
+  if (n->kind == OG_NAME && peek(l) == '[') {  // an element of a list
+    og_node *element = new_node(l, OG_CALL, "element");
+    l->at++;
+    add_item(l, element, NULL, n);
+    add_item(l, element, NULL, parse_choice(l));
+    want(l, ']');
+    n = element;
+  }
   n->location = og_advance(l->location, l->text, from);
   return n;
 }

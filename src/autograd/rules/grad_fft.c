@@ -2,6 +2,7 @@
 // Gradients of real-to-complex and complex-to-real Fourier transforms with half spectra. Each is
 // the other transform, with a factor for elements representing two frequencies. The first element
 // represents one, and for even n the last. The gradients call ops, so they are differentiable.
+#include "formulas.h"
 #include "grad_functions.h"
 #include "hidden/fft.h"
 #include "phlox/ops/arithmetic.h"
@@ -9,31 +10,11 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 
-// Multiplies the elements representing two frequencies in a half spectrum of n points.
 static px_status weighted(px_tensor **out, const px_tensor *half, int64_t dim, int64_t n,
                           double by) {
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_SCOPED(px_tensor) twice = NULL;
-  PX_SCOPED(px_tensor) spread = NULL;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) pairs = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) dense = NULL;
-  int64_t sizes[PX_MAX_DIMS], ndim = px_tensor_ndim(half), count = n / 2 + 1;
-  PX_CHECK(ndim < PX_MAX_DIMS, PX_RUNTIME, "gradients of a transform of %lld dimensions",
-           (long long)ndim);
-  for (int64_t d = 0; d <= ndim; d++) sizes[d] = d == dim ? count : 1;
-  px_dtype dtype = px_dtype_to_real(px_tensor_dtype(half));
-  PX_TRY(px_ones(&weights, &count, 1, dtype, px_tensor_device(half), false, false));
-  PX_TRY(px_narrow(&twice, weights, 0, 1, (n + 1) / 2 - 1));
-  PX_TRY(px_fill_(twice, px_float(by)));
-  PX_TRY(px_view(&spread, weights, sizes, ndim + 1));
-  // Multiplies pairs of real numbers, a layout supported by the GPU kernels.
-  PX_TRY(px_resolve_conj(&plain, half));
-  PX_TRY(px_view_as_real(&pairs, plain));
-  PX_TRY(px_mul(&scaled, pairs, spread));
-  PX_TRY(px_contiguous(&dense, scaled));
-  return px_view_as_complex(out, dense);
+  PX_CHECK(px_tensor_ndim(half) < PX_MAX_DIMS, PX_RUNTIME,
+           "gradients of a transform of %d dimensions", px_tensor_ndim(half));
+  return px__formula_weighted_pairs(out, (px_value[]){PX_T(half), PX_I(dim), PX_I(n), PX_F(by)});
 }
 
 px_status px__grad_fft_whole(px_tensor **out, px_tensor *grad, px_value dims, int64_t normalization,

@@ -2,6 +2,7 @@
 // Helpers of gradient formulas that depend on memory layout.
 #include "autograd/rules/backward.h"
 
+#include "formulas.h"
 #include "grad_functions.h"
 #include "phlox/extend.h"
 #include "hidden/view.h"
@@ -18,13 +19,6 @@ static bool is_row_major(px_value sizes, px_value strides) {
   return true;
 }
 
-// Sums the elements of a view in each element of `length` elements of memory.
-static px_status sums_in_memory(px_tensor **out, const px_tensor *t, int64_t length, px_value size,
-                                px_value stride) {
-  const int64_t one = 1;
-  return px_as_strided_backward(out, t, &length, 1, &one, 1, 0, size.v.ints, size.n, stride.v.ints,
-                                stride.n, 0);
-}
 // A base whose elements share memory: the mean of grad over the elements of the base in each
 // element of memory, read by the view.
 static px_status view_of_means(px_tensor **out, px_tensor *grad, px_value base_size,
@@ -32,18 +26,9 @@ static px_status view_of_means(px_tensor **out, px_tensor *grad, px_value base_s
                                px_value stride) {
   int64_t length = 1;
   for (int d = 0; d < base_size.n; d++) length += (base_size.v.ints[d] - 1) * base_stride.v.ints[d];
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) counts = NULL;
-  PX_SCOPED(px_tensor) unused = NULL;
-  PX_SCOPED(px_tensor) divisors = NULL;
   PX_SCOPED(px_tensor) means = NULL;
-  PX_TRY(px_ones_like(&ones, grad, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-  PX_TRY(sums_in_memory(&sums, grad, length, base_size, base_stride));
-  PX_TRY(sums_in_memory(&counts, ones, length, base_size, base_stride));
-  PX_TRY(px_eq_scalar(&unused, counts, px_int(0)));
-  PX_TRY(px_masked_fill(&divisors, counts, unused, px_int(1)));
-  PX_TRY(px_div(&means, sums, divisors));
+  PX_TRY(px__formula_means_in_memory(
+      &means, (px_value[]){PX_T(grad), PX_I(length), base_size, base_stride}));
   return px_as_strided(out, means, size.v.ints, size.n, stride.v.ints, stride.n, &offset);
 }
 

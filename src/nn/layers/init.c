@@ -4,6 +4,7 @@
 // Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010,
 // "Understanding the difficulty of training deep feedforward neural networks".
 #include "conditions.h"
+#include "formulas.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -150,24 +151,11 @@ static px_status draw(px_tensor *to, const bounds *r) {
 // Marks rejected samples. Normal samples: outside the bounds. Uniform ones: by rejection sampling
 // against the normal density.
 static px_status rejected(px_tensor **out, const px_tensor *x, const bounds *r) {
-  PX_SCOPED(px_tensor) low = NULL;
-  PX_SCOPED(px_tensor) high = NULL;
-  PX_SCOPED(px_tensor) moved = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) square = NULL;
-  PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) density = NULL;
   PX_SCOPED(px_tensor) chance = NULL;
-  if (r->likely) {
-    PX_TRY(px_lt_scalar(&low, x, px_float(r->a)));
-    PX_TRY(px_gt_scalar(&high, x, px_float(r->b)));
-    return px_logical_or(out, low, high);
-  }
-  PX_TRY(px_add_scalar(&moved, x, px_float(-r->mean), px_int(1)));
-  PX_TRY(px_div_scalar(&scaled, moved, px_float(r->std)));
-  PX_TRY(px_mul(&square, scaled, scaled));
-  PX_TRY(px_mul_scalar(&half, square, px_float(-0.5)));
-  PX_TRY(px_add_scalar(&density, half, px_float(-r->peak), px_int(1)));
+  if (r->likely) return px__formula_outside_of(out, (px_value[]){PX_T(x), PX_F(r->a), PX_F(r->b)});
+  PX_TRY(px__formula_log_density(
+      &density, (px_value[]){PX_T(x), PX_F(r->mean), PX_F(r->std), PX_F(r->peak)}));
   PX_TRY(px_empty_like(&chance, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_uniform_(chance, 0, 1, r->generator));
   PX_TRY(px_log_(chance));

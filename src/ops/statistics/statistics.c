@@ -73,22 +73,13 @@ static px_status warn_of_degrees(const px_tensor *remaining) {
                  "cov(): degrees of freedom is <= 0. Correction should be strictly less than "
                  "the number of observations.");
 }
-// The divisor of the products: the sum of the weights minus the correction, at least 0.
+// The divisor of the products, at least 0.
 static px_status degrees(px_tensor **out, const px_tensor *total, const px_tensor *joint,
                          const px_tensor *weights, int64_t correction) {
-  PX_SCOPED(px_tensor) squares = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) lost = NULL;
   PX_SCOPED(px_tensor) remaining = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  if (!weights || !correction) {
-    PX_TRY(px_add_scalar(&remaining, total, px_int(px__difference(0, correction)), px_int(1)));
-  } else {
-    PX_TRY(px_mul(&squares, joint, weights));
-    PX_TRY(px_sum(&sum, squares, NULL, 0, false, PX_DTYPE_NONE));
-    PX_TRY(px_div(&lost, sum, total));
-    PX_TRY(px_sub(&remaining, total, lost, px_int(correction)));
-  }
+  PX_TRY(px__formula_degrees_of_freedom(
+      &remaining, (px_value[]){PX_T(total), PX_T(joint), PX_T(weights), PX_I(correction)}));
   PX_TRY(warn_of_degrees(remaining));
   PX_TRY(px_tensor_from_scalar(&none, px_int(0)));
   return px_clamp_min(out, remaining, none);

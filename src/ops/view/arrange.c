@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composites that rearrange and join: stacks, rot90, scatters into views, diagonals,
 // block_diag, cartesian_prod, combinations.
+#include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -50,25 +51,6 @@ PX_RUN(hstack) {
 PX_RUN(vstack) { return cat_widened(&call->results[0], args->tensors, px_atleast_2d, 0); }
 PX_RUN(dstack) { return cat_widened(&call->results[0], args->tensors, px_atleast_3d, 2); }
 PX_RUN(column_stack) { return cat_widened(&call->results[0], args->tensors, column, 1); }
-
-// ---- rotation
-
-PX_RUN(rot90) {
-  const px_tensor *self = args->self;
-  int64_t dims[2], turns = (args->k % 4 + 4) % 4;
-  PX_SCOPED(px_tensor) flipped = NULL;
-  for (int i = 0, at; i < 2; i++) {
-    PX_TRY(px__wrap_dim(&at, args->dims.v.ints[i], self->ndim));
-    dims[i] = at;
-  }
-  PX_CHECK(dims[0] != dims[1], PX_RUNTIME,
-           "expected rotation dims to be different, but got dim0 = %lld and dim1 = %lld",
-           (long long)args->dims.v.ints[0], (long long)args->dims.v.ints[1]);
-  if (turns == 0) return px_clone(&call->results[0], self, NULL);
-  if (turns == 2) return px_flip(&call->results[0], self, dims, 2);
-  PX_TRY(px_flip(&flipped, self, &dims[turns == 1], 1));
-  return px_transpose(&call->results[0], flipped, dims[0], dims[1]);
-}
 
 // ---- coordinates
 
@@ -322,9 +304,6 @@ PX_RUN(combinations) {
   const px_tensor *self = args->self;
   int64_t r = args->r, n = self->numel, count, none = 0;
   PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) on_device = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
   px_device device = px__tensor_device(self);
   if (r == 0)
     return px_zeros(&call->results[0], &none, 1, (px_dtype)self->dtype, device, false, false);
@@ -337,9 +316,5 @@ PX_RUN(combinations) {
     for (int64_t i = 0; i < r; i++) to[k * r + i] = to[(k - 1) * r + i];
     next_choice(to + k * r, r, n, args->with_replacement);
   }
-  int64_t total = count * r;
-  PX_TRY(px_reshape(&flat, rows, &total, 1));
-  PX_TRY(px__tensor_to(&on_device, flat, PX_DTYPE_NONE, device));
-  PX_TRY(px_index_select(&picked, self, 0, on_device));
-  return px_reshape(&call->results[0], picked, sizes, 2);
+  return px__formula_picked(call->results, (px_value[]){PX_T(args->self), PX_T(rows)});
 }
