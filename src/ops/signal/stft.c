@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the short-time Fourier transform and its inverse.
+#include "formulas.h"
 #include "hidden/fft.h"
 #include "hidden/view.h"
 #include "ops/core/run.h"
@@ -83,17 +84,9 @@ static px_status warn_of_no_window(const px_tensor *window, const char *why) {
                  why);
 }
 
-// The window, or ones, centred in n_fft elements.
-static px_status padded_window(px_tensor **out, const frames *f, px_dtype dtype, px_device device) {
-  int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
-  PX_SCOPED(px_tensor) window = NULL;
-  if (f->window)
-    window = px_retain((px_tensor *)f->window);
-  else
-    PX_TRY(px_ones(&window, &f->win, 1, dtype, device, false, false));
-  if (f->win != f->n_fft) return px_constant_pad_nd(out, window, pad, 2, px_int(0));
-  *out = PX_MOVE(window);
-  return PX_OK;
+static px_status padded_window(px_tensor **out, const frames *f, const px_tensor *signal) {
+  return px__formula_padded_window(
+      out, (px_value[]){PX_T(signal), PX_T(f->window), PX_I(f->win), PX_I(f->n_fft)});
 }
 static px_status retained(px_tensor **out, const px_tensor *t) {
   *out = px_retain((px_tensor *)t);
@@ -101,19 +94,6 @@ static px_status retained(px_tensor **out, const px_tensor *t) {
 }
 
 // ---- forward
-
-// Pads the signal by `pad` at both ends. Modes other than constant require three dimensions.
-static px_status padded(px_tensor **out, const px_tensor *t, int64_t pad, const char *mode) {
-  int64_t sizes[3] = {1, 1, 1}, pads[] = {pad, pad};
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) result = NULL;
-  if (t->ndim >= 3) return px_pad(out, t, pads, 2, mode, px_no_scalar());
-  for (int d = 0; d < t->ndim; d++) sizes[3 - t->ndim + d] = t->sizes[d];
-  PX_TRY(px_view(&wide, t, sizes, 3));
-  PX_TRY(px_pad(&result, wide, pads, 2, mode, px_no_scalar()));
-  if (!t->ndim) return retained(out, result);
-  return px_view(out, result, result->sizes + 3 - t->ndim, t->ndim);
-}
 
 static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
   const char *text = f->text;
@@ -133,19 +113,6 @@ static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
             text, (long long)f->win, px__size_text(sizes, sizeof sizes, f->window));
   return PX_OK;
 }
-// The windowed frames of a 2-D signal: (batch, count, n_fft).
-static px_status cut(px_tensor **out, const px_tensor *signal, const frames *f, bool aligned) {
-  int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) windowed = NULL;
-  PX_SCOPED(px_tensor) window = NULL;
-  PX_TRY(aligned ? px_constant_pad_nd(&wide, signal, pad, 2, px_int(0)) : retained(&wide, signal));
-  PX_TRY(px_unfold(&windowed, wide, 1, f->n_fft, f->hop));
-  if (!f->window && f->win == f->n_fft) return retained(out, windowed);
-  PX_TRY(padded_window(&window, f, px_dtype_to_real((px_dtype)signal->dtype),
-                       px__tensor_device(signal)));
-  return px_mul(out, windowed, window);
-}
 static px_status transform(px_tensor **out, const px_tensor *windowed, bool normalized,
                            px_value onesided) {
   bool complex = px_dtype_is_complex((px_dtype)windowed->dtype);
@@ -157,16 +124,6 @@ static px_status transform(px_tensor **out, const px_tensor *windowed, bool norm
                  : px__fft_r2c(out, windowed, &dim, 1, normalized, half);
 }
 
-typedef struct stft_layout {
-  bool as_complex, unbatched;
-} stft_layout;
-static px_status finish_stft(px_tensor **out, const px_tensor *result, stft_layout layout) {
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) one = NULL;
-  PX_TRY(px_transpose(&transposed, result, 1, 2));
-  PX_TRY(layout.unbatched ? px_select(&one, transposed, 0, 0) : retained(&one, transposed));
-  return layout.as_complex ? retained(out, one) : px_view_as_real(out, one);
-}
 // True if the result is complex. Real input requires an explicit return_complex.
 static px_status read_complex(bool *out, const px_tensor *self, const px_tensor *window,
                               px_value requested) {
@@ -187,15 +144,15 @@ static px_status read_complex(bool *out, const px_tensor *self, const px_tensor 
 PX_RUN(stft) {
   const px_tensor *self = args->self;
   frames f;
-  stft_layout layout = {.unbatched = self->ndim == 1};
+  bool as_complex, unbatched = self->ndim == 1;
   PX_SCOPED(px_tensor) signal = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) windowed = NULL;
   PX_SCOPED(px_tensor) result = NULL;
   PX_CHECK(!args->center || !px__given(args->align_to_window), PX_RUNTIME,
            "stft align_to_window should only be set when center = false");
-  PX_TRY(args->center ? padded(&signal, self, args->n_fft / 2, args->pad_mode)
-                      : retained(&signal, self));
+  const px_value centred[] = {PX_T(self), PX_I(args->n_fft / 2), PX_TX(args->pad_mode)};
+  PX_TRY(args->center ? px__formula_centred(&signal, centred) : retained(&signal, self));
   PX_TRY(check_device(self, args->window, "stft"));
   start_frames(&f, signal, args->n_fft, args->hop_length, args->win_length, args->window, "stft");
   add_text(&f, ", normalized=%d, onesided=%s, return_complex=%s, align_to_window=%s)",
@@ -205,18 +162,21 @@ PX_RUN(stft) {
                            ",which is known to cause spectral leakage. Other windows such as "
                            "torch.hann_window or torch.hamming_window are recommended to reduce "
                            "spectral leakage."));
-  PX_TRY(read_complex(&layout.as_complex, self, args->window, args->return_complex));
+  PX_TRY(read_complex(&as_complex, self, args->window, args->return_complex));
   px_dtype dtype = (px_dtype)self->dtype;
   PX_CHECK(px_dtype_is_float(dtype) || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
            "%s : expected a tensor of floating point or complex values", f.text);
   PX_CHECK(signal->ndim == 1 || signal->ndim == 2, PX_RUNTIME, "%s : expected a 1D or 2D tensor",
            f.text);
-  PX_TRY(layout.unbatched ? px_unsqueeze(&rows, signal, 0) : retained(&rows, signal));
+  PX_TRY(unbatched ? px_unsqueeze(&rows, signal, 0) : retained(&rows, signal));
   PX_TRY(check_stft(self, &f, rows->sizes[1]));
   bool aligned = px__given(args->align_to_window) && px_value_int(args->align_to_window);
-  PX_TRY(cut(&windowed, rows, &f, aligned));
+  PX_TRY(px__formula_windowed_frames(
+      &windowed, (px_value[]){PX_T(rows), PX_T(f.window), PX_I(f.n_fft), PX_I(f.hop), PX_I(f.win),
+                              PX_B(aligned)}));
   PX_TRY(transform(&result, windowed, args->normalized, args->onesided));
-  return finish_stft(&call->results[0], result, layout);
+  return px__formula_spectrogram(call->results,
+                                 (px_value[]){PX_T(result), PX_B(as_complex), PX_B(unbatched)});
 }
 
 // ---- inverse
@@ -261,23 +221,6 @@ static px_status transform_back(px_tensor **out, const px_tensor *t, const frame
   return px__fft_c2r(out, first, dim, norm, f->n_fft);
 }
 
-// Overlap-add of the frames (batch, count, n_fft), sliced to [start, end).
-static px_status overlap_add(px_tensor **out, const px_tensor *windowed, const frames *f,
-                             int64_t length, int64_t start, int64_t end) {
-  int64_t sizes[] = {windowed->sizes[0], length};
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(px_unfold_backward(&sum, windowed, sizes, 2, 1, f->n_fft, f->hop));
-  return px_slice(out, sum, 1, &start, &end, 1);
-}
-static px_status envelope(px_tensor **out, const px_tensor *window, const frames *f, int64_t length,
-                          int64_t start, int64_t end) {
-  const int64_t sizes[] = {1, f->count, f->n_fft};
-  PX_SCOPED(px_tensor) squares = NULL;
-  PX_SCOPED(px_tensor) each = NULL;
-  PX_TRY(px_mul(&squares, window, window));
-  PX_TRY(px_expand(&each, squares, sizes, 3));
-  return overlap_add(out, each, f, length, start, end);
-}
 static px_status check_envelope(const px_tensor *t, const frames *f) {
   PX_SCOPED(px_tensor) size = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
@@ -305,8 +248,10 @@ static px_status reconstruct(px_tensor **out, const px_tensor *windowed, const p
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) signal = NULL;
   PX_TRY(px_mul(&times, windowed, window));
-  PX_TRY(overlap_add(&sum, times, f, length, start, end));
-  PX_TRY(envelope(&weights, window, f, length, start, end));
+  PX_TRY(px__formula_overlapped(
+      &sum, (px_value[]){PX_T(times), PX_I(length), PX_I(f->hop), PX_I(start), PX_I(end)}));
+  PX_TRY(px__formula_envelope(&weights, (px_value[]){PX_T(window), PX_I(f->count), PX_I(length),
+                                                     PX_I(f->hop), PX_I(start), PX_I(end)}));
   PX_TRY(check_envelope(weights, f));
   PX_TRY(px_div(&signal, sum, weights));
   if (end <= length) return retained(out, signal);
@@ -347,7 +292,7 @@ PX_RUN(istft) {
   add_text(&f, ", return_complex=%d)", args->return_complex);
   PX_TRY(check_istft(self, &f, args->onesided, &half));
   f.count = self->sizes[self->ndim - 1];
-  PX_TRY(padded_window(&window, &f, px_dtype_to_real(dtype), px__tensor_device(self)));
+  PX_TRY(padded_window(&window, &f, self));
   PX_TRY(unbatched ? px_unsqueeze(&batch, self, 0) : retained(&batch, self));
   PX_TRY(px_transpose(&transposed, batch, 1, 2));
   PX_TRY(transform_back(&windowed, transposed, &f, half, args->normalized, args->return_complex));
