@@ -386,7 +386,7 @@ px_status px__sim_graph_print(int device, void *kept, const char *path);
 px_status px__sim_graph_launch(void *stream, void *graph);
 void px__sim_graph_release(int device, void *graph);
 
-// copy.c, launch.c
+// transfer.c, launch.c
 px_status px__sim_copy(void *stream, const px_copy *copy);
 px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes);
 px_status px__sim_launch(void *stream, const px_launch *launch);

@@ -11,6 +11,7 @@
 #pragma once
 #include "phlox/device.h"
 #include "phlox/dtype.h"
+#include "phlox/spin.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -35,6 +35,7 @@
 #include "phlox/readers.h"
 #include "phlox/register.h"
 #include "phlox/shard.h"
+#include "phlox/spin.h"
 #include "phlox/stream.h"
 #include "phlox/tensor.h"
 #include "phlox/vmap.h"

@@ -8,12 +8,7 @@
 // other by a lock of the object.
 #pragma once
 #include "phlox/base.h"
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#define PX_SINGLE_THREADED __libc_single_threaded
-#else
-#define PX_SINGLE_THREADED 0
-#endif
+#include "phlox/spin.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from phlox import _C, _matrices, _utils, sparse
+from phlox import _C, _lowrank, _utils, sparse
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Tensor:
 
     def lu(self, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
         """See torch.lu()."""
-        return _matrices.lu(self, pivot, get_infos)
+        return _lowrank.lu(self, pivot, get_infos)
 
     def to_sparse(self, sparse_dim: int | None = None, *, layout: _C.layout | None = None) -> Any:
         """Converts a dense tensor to a sparse one, COO or `layout`. `sparse_dim` is the number of

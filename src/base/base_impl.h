@@ -2,13 +2,11 @@
 // Internal interface of the base layer: memory, objects, environment, fault points, atomics.
 #pragma once
 #include "phlox/base.h"
+#include "phlox/spin.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#endif
 
 #define PX_LIKELY(x) __builtin_expect(!!(x), 1)
 #define PX_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -37,16 +35,6 @@ static inline bool px__mul_size(int64_t a, int64_t b, int64_t *out) {
 }
 static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
   return __builtin_add_overflow(a, b, out);
-}
-
-// True if the process has one thread, by the C library. Atomic updates then need no locked
-// instructions.
-static inline bool px__single_threaded(void) {
-#if __has_include(<sys/single_threaded.h>)
-  return __libc_single_threaded;
-#else
-  return false;
-#endif
 }
 
 // Counts a new object and sets its references to 1. Destroy functions call px__object_end before

@@ -115,7 +115,7 @@ void px_object_end(void *object) { px__object_end(object); }
 
 // Returns the new number of references. Threads started later see earlier plain writes.
 static inline int32_t add_refs(px_object *head, int by) {
-  if (!px__single_threaded()) return __atomic_add_fetch(&head->refs, by, __ATOMIC_ACQ_REL);
+  if (!PX_SINGLE_THREADED) return __atomic_add_fetch(&head->refs, by, __ATOMIC_ACQ_REL);
   int32_t refs = __atomic_load_n(&head->refs, __ATOMIC_RELAXED) + by;
   __atomic_store_n(&head->refs, refs, __ATOMIC_RELAXED);
   return refs;

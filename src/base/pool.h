@@ -25,8 +25,8 @@ typedef struct px__object_list {
 typedef struct px__thread_cache {
   px__thread_slot slot;
   px__object_list pools[PX__OBJECT_LIST_KINDS];
-  const struct px__use *use;  // the innermost call, or NULL
-  bool waits;                 // for calls of other threads; atomic
+  const struct px__tensor_use *use;  // the innermost call, or NULL
+  bool waits;                        // for calls of other threads; atomic
   int64_t live[PX__CLASS_LIMIT];
 } px__thread_cache;
 // The calling thread's; NULL before the first use and while the thread ends.

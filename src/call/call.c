@@ -295,13 +295,12 @@ static void drop(px_call *call) {
 static px_status call_other_kind(px_call *call) {
   px__numbers w;
   w.n = 0;
-  const char *outer = px__caller;
-  if (!outer) px__caller = call->op->python_name;
+  const char *outer = px__caller_enter(call->op->python_name);
   px_status status = call->wraps ? px__call_wrap_numbers(call, &w) : PX_OK;
   if (status == PX_OK) status = call_by_kind(call);
   if (status == PX_OK && px__has_layout(px__impl(call->op))) status = px__call_format(call);
   if (status == PX_OK) status = finish(call);
-  px__caller = outer;
+  px__caller_leave(outer);
   px__numbers_release(&w);
   return status;
 }
@@ -574,10 +573,10 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
   return PX_OK;
 }
 
-// Pointwise and reduce ops do not set px__caller. Adds the op's name to the error.
+// Pointwise and reduce ops do not enter px__caller. Adds the op's name to the error.
 __attribute__((noinline, cold)) static void name_op(const px_op *op) {
   bool sets_caller = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
-  if (!sets_caller && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
+  if (!sets_caller && !px__caller()) PX_NOTE(" The op was %s.", op->python_name);
 }
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
@@ -665,15 +664,15 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
   return status;
 }
 
-// Sets px__caller for ops that do not set it themselves, for memory histories with op names.
+// Enters px__caller for ops that do not enter it themselves, for memory histories with op names.
 __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call_mode mode,
                                                         const px_value *args, void **results) {
-  const char *outer = px__caller;
-  if (!outer && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
+  bool names = px__call_watched(PX__WATCH_CALLERS);
+  const char *outer = px__caller_enter(names ? op->python_name : NULL);
   px_status status = px__profile_on()                   ? call_profiled(op, mode, args, results)
                      : px__call_watched(PX__WATCH_NVTX) ? call_emitted(op, mode, args, results)
                                                         : call_op(op, mode, args, results);
-  px__caller = outer;
+  px__caller_leave(outer);
   return status;
 }
 
@@ -683,7 +682,7 @@ static bool is_used(const px_tensor *used, const px_tensor *t, const px_storage 
   return used && (used == t || (storage && used->storage == storage));
 }
 
-static bool uses(const px__use *use, const px_tensor *t, const px_storage *storage) {
+static bool uses(const px__tensor_use *use, const px_tensor *t, const px_storage *storage) {
   for (int i = 0; i < use->count * use->op->param_count; i++) {
     const px_value *a = &use->args[i];
     if (a->kind == PX_ARG_TENSOR && is_used(a->v.tensor, t, storage)) return true;
@@ -708,7 +707,7 @@ __attribute__((noinline)) static px_status call_out(const px_op *op, const px_va
   bool into = op->flags & PX_OP_HAS_OUT;  // others fail without reading the results
   for (int i = 0; into && i < op->result_count; i++)
     if (results[i]) outs[count++] = results[i];
-  px__use use = {.tensors = outs, .count = count};
+  px__tensor_use use = {.tensors = outs, .count = count};
   px__use_begin(&use);
   px_status status = call_any(op, PX_CALL_OUT, args, results);
   px__use_end(&use);
@@ -717,7 +716,7 @@ __attribute__((noinline)) static px_status call_out(const px_op *op, const px_va
 
 __attribute__((noinline)) static px_status call_published(const px_op *op, px_call_mode mode,
                                                           const px_value *args, void **results) {
-  px__use use;
+  px__tensor_use use;
   use.op = op, use.args = args, use.count = 1;
   px__use_begin(&use);
   px_status status = PX_UNLIKELY(mode == PX_CALL_OUT) ? call_out(op, args, results)
@@ -730,8 +729,8 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   PX_GIVEN(results);
   PX_GIVEN(args);
   if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find failed
-  return PX_LIKELY(px__single_threaded()) ? call_any(op, mode, args, results)
-                                          : call_published(op, mode, args, results);
+  return PX_LIKELY(PX_SINGLE_THREADED) ? call_any(op, mode, args, results)
+                                       : call_published(op, mode, args, results);
 }
 
 // ---- several calls
@@ -753,7 +752,7 @@ static void discard_results(const px_op *op, void **results, int *done) {
 static px_status call_launch_batched(const px_op *op, px_call_mode mode, int count,
                                      const px_value *args, void **results, int *done) {
   px__error_guard error;
-  px__use use = {.op = op, .args = args, .count = count};
+  px__tensor_use use = {.op = op, .args = args, .count = count};
   px__use_begin(&use);
   px__launch_batch_begin();
   px_status status = call_sequentially(op, mode, count, args, results, done);

@@ -107,15 +107,15 @@ static inline bool px__has_conj_neg(const px_tensor *t) {
   return t && (px__flags(t) & PX_TENSOR_CONJ_NEG);
 }
 // A view of a call and its copy, with the copy's version before the call.
-typedef struct px__replaced {
+typedef struct px__view_copy {
   px_tensor *view, *copy;  // copy: owned
   uint64_t version;
-} px__replaced;
+} px__view_copy;
 typedef struct px__resolved {
   px_value args[PX__MAX_PARAMS];
   void *results[PX__MAX_RESULTS];  // out= tensors
   px_tensor **lists;               // elements of the lists
-  px__replaced *made;
+  px__view_copy *made;
   int count, outs;  // the last `outs` copies are out= tensors
 } px__resolved;
 // Copies the conjugate and negative views of a call, initially all zero. Requires px__resolve_end,

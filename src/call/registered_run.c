@@ -109,10 +109,9 @@ static px_status launch_row_major(px_call *call, row_major *p) {
 }
 
 static px_status run_row_major(px_call *call, row_major *p) {
-  const char *outer = px__caller;
-  if (!outer) px__caller = call->op->python_name;
+  const char *outer = px__caller_enter(call->op->python_name);
   px_status status = launch_row_major(call, p);
-  px__caller = outer;
+  px__caller_leave(outer);
   for (int i = 0; i < p->made_count; i++) px_release(p->made[i]);
   for (int i = 0; i < PX__MAX_RESULTS; i++) px_release(p->results[i]);
   return status;

@@ -36,7 +36,7 @@ static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **slot) {
   *slot = t;
   if (!px__has_conj_neg(t)) return PX_OK;
   PX_TRY(px__resolve(slot, t));
-  r->made[r->count++] = (px__replaced){t, *slot, px_tensor_version(*slot)};
+  r->made[r->count++] = (px__view_copy){t, *slot, px_tensor_version(*slot)};
   return PX_OK;
 }
 
@@ -107,7 +107,7 @@ px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_
 
 // Writes a changed copy back, and returns the view in place of the copy. out= tensors were resized
 // like their copies.
-static px_status write_back(const px__replaced *one, bool is_out, int count, void **results) {
+static px_status write_back(const px__view_copy *one, bool is_out, int count, void **results) {
   if (is_out && !px__has_sizes(one->view, one->copy->ndim, one->copy->sizes))
     PX_TRY(px_tensor_resize(one->view, one->copy->ndim, one->copy->sizes));
   PX_TRY(px__copy_to_conj_neg(one->view, one->copy, false));
@@ -121,7 +121,7 @@ static px_status write_back(const px__replaced *one, bool is_out, int count, voi
 
 px_status px__resolve_finish(const px__resolved *r, px_call_mode mode, int count, void **results) {
   for (int i = 0; i < r->count; i++) {
-    const px__replaced *one = &r->made[i];
+    const px__view_copy *one = &r->made[i];
     bool is_out = i >= r->count - r->outs;
     bool is_self = mode == PX_CALL_INPLACE && one->copy == r->args[PX__SELF].v.tensor;
     if (is_out || is_self || px_tensor_version(one->copy) != one->version)

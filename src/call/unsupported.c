@@ -19,7 +19,7 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
 px_status px__refuse_gpu(const px_op *op, px_dtype dtype, px_device device) {
   px_device_type type = (px_device_type)device.type;
   if (type == PX_META || px__runs_host_kernels(type)) return PX_OK;
-  const char *name = px__caller ? px__caller : op->name;
+  const char *name = px__caller() ? px__caller() : op->name;
   PX_CHECK(px__op_kernel(op, type), PX_UNIMPLEMENTED,
            "%s is not implemented for GPUs, only for the CPU and simulated devices", name);
   return PX_OK;

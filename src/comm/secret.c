@@ -80,7 +80,7 @@ void px__secret_response(uint8_t out[PX__SECRET_BYTES], const char *secret, cons
 
 // ---- frames
 
-px_status px__request_pack(void **out, size_t *size, const px__request *request) {
+px_status px__request_pack(void **out, size_t *size, const px__store_request *request) {
   uint8_t *at;
   *size = 17;
   for (int i = 0; i < request->count; i++) *size += 4 + request->items[i].size;
@@ -103,10 +103,11 @@ px_status px__request_pack(void **out, size_t *size, const px__request *request)
   return PX_OK;
 }
 
-bool px__request_unpack(px__request *out, px__bytes *items, const uint8_t *frame, size_t size) {
+bool px__request_unpack(px__store_request *out, px__bytes *items, const uint8_t *frame,
+                        size_t size) {
   uint32_t count, bytes;
   if (size < 13 || frame[0] >= PX__REQUEST_KINDS) return false;
-  out->kind = (px__request_kind)frame[0];
+  out->kind = (px__store_request_kind)frame[0];
   memcpy(&out->number, frame + 1, 8);
   memcpy(&count, frame + 9, 4);
   size_t at = 13;

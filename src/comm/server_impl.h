@@ -12,17 +12,17 @@ enum {
 };
 
 // Bytes in order of arrival: `size` of them from `start` on.
-typedef struct px__queue {
+typedef struct px__byte_queue {
   uint8_t *at;
   size_t start, size, capacity;
-} px__queue;
+} px__byte_queue;
 typedef struct px__connection {
   int socket;
   bool authenticated;
   bool parked;       // the frame at the head of `in` waits for keys
   int64_t deadline;  // of authentication, or of the wait
   uint8_t nonce[PX__NONCE_BYTES];
-  px__queue in, out;
+  px__byte_queue in, out;
   size_t skipped;    // bytes still to come of a refused frame
   size_t awaited;    // offset in the parked frame of the first missing key
   uint64_t inserts;  // of the table when this key was last looked up

@@ -17,13 +17,13 @@ int64_t px__now_ms(void) {
 
 static px__bytes text(const char *at) { return (px__bytes){at, strlen(at)}; }
 
-static px_status request(px_store *self, px__request_kind kind, int64_t number, int count,
+static px_status request(px_store *self, px__store_request_kind kind, int64_t number, int count,
                          const px__bytes *items, px__response *response) {
   size_t total = 0;
   for (int i = 0; i < count; i++)
     PX_CHECK(!__builtin_add_overflow(total, items[i].size, &total) && total < PX__STORE_FRAME / 2,
              PX_DIST_STORE, "expected fewer than %d bytes of key and value", PX__STORE_FRAME / 2);
-  return self->request(self, &(px__request){kind, number, count, items}, response);
+  return self->request(self, &(px__store_request){kind, number, count, items}, response);
 }
 
 int px_store_port(const px_store *self) { return self->port; }
@@ -173,7 +173,7 @@ static void wait_for_change(memory_store *self, int64_t milliseconds) {
   pthread_cond_timedwait(&self->changed, &self->lock, &until);
 }
 
-static px_status memory_request(px_store *store, const px__request *request,
+static px_status memory_request(px_store *store, const px__store_request *request,
                                 px__response *response) {
   memory_store *self = (memory_store *)store;
   pthread_mutex_lock(&self->lock);
@@ -220,18 +220,18 @@ typedef struct prefix_store {
   char prefix[];  // with a trailing slash
 } prefix_store;
 
-static bool is_key(const px__request *request, int i) {
+static bool is_key(const px__store_request *request, int i) {
   return request->kind == PX__REQUEST_AWAIT || i == 0;
 }
 
-static size_t prefixed_size(const prefix_store *self, const px__request *request) {
+static size_t prefixed_size(const prefix_store *self, const px__store_request *request) {
   size_t size = ((size_t)request->count + 1) * sizeof(px__bytes);
   for (int i = 0; i < request->count; i++)
     if (is_key(request, i)) size += self->length + request->items[i].size;
   return size;
 }
 
-static px_status prefix_request(px_store *store, const px__request *request,
+static px_status prefix_request(px_store *store, const px__store_request *request,
                                 px__response *response) {
   prefix_store *self = (prefix_store *)store;
   px__bytes *items;
@@ -245,7 +245,7 @@ static px_status prefix_request(px_store *store, const px__request *request,
     items[i] = (px__bytes){at, self->length + items[i].size};
     at += items[i].size;
   }
-  px__request inner = {request->kind, request->number, request->count, items};
+  px__store_request inner = {request->kind, request->number, request->count, items};
   px_status status = self->base->request(self->base, &inner, response);
   px_free(items);
   return status;

@@ -32,7 +32,7 @@ enum {
 
 // Moves the bytes to the start only if at least as many have been removed: amortised, each byte
 // moves once.
-static bool reserve(px__server *s, px__queue *q, size_t more) {
+static bool reserve(px__server *s, px__byte_queue *q, size_t more) {
   size_t capacity = q->capacity ? q->capacity : MIN_CAPACITY;
   if (q->start >= q->size && q->start) {
     if (q->size) memmove(q->at, q->at + q->start, q->size);
@@ -46,20 +46,20 @@ static bool reserve(px__server *s, px__queue *q, size_t more) {
   return true;
 }
 
-static bool push(px__server *s, px__queue *q, const void *at, size_t size) {
+static bool push(px__server *s, px__byte_queue *q, const void *at, size_t size) {
   if (!reserve(s, q, size)) return false;
   if (size) memcpy(q->at + q->start + q->size, at, size);
   q->size += size;
   return true;
 }
 
-static void release(px__server *s, px__queue *q) {
+static void release(px__server *s, px__byte_queue *q) {
   px_free(q->at);
   s->table.used -= (int64_t)q->capacity;
-  *q = (px__queue){0};
+  *q = (px__byte_queue){0};
 }
 
-static void drop(px__server *s, px__queue *q, size_t size) {
+static void drop(px__server *s, px__byte_queue *q, size_t size) {
   q->start += size;
   q->size -= size;
   if (q->size) return;
@@ -194,14 +194,14 @@ static void park(px__server *s, px__connection *c, int64_t milliseconds) {
 }
 
 // Bytes of the value to be answered.
-static size_t answer_size(const px__server *s, const px__request *request) {
+static size_t answer_size(const px__server *s, const px__store_request *request) {
   bool reads = request->kind == PX__REQUEST_GET || request->kind == PX__REQUEST_SWAP;
   const px__bytes *value =
       reads && request->count ? px__table_find(&s->table, request->items[0]) : NULL;
   return value ? value->size : 0;
 }
 
-static px_status apply(px__server *s, const px__request *request, px__response *response,
+static px_status apply(px__server *s, const px__store_request *request, px__response *response,
                        size_t value) {
   if (value > PX__CHUNK) PX_TRY(px__table_check_used(&s->table, (int64_t)value));
   return px__table_apply(&s->table, request, response);
@@ -213,7 +213,7 @@ typedef enum outcome { DONE, NOTHING, BROKEN } outcome;
 // turn.
 static outcome execute(px__server *s, px__connection *c, const uint8_t *frame, uint32_t length,
                        int64_t *share) {
-  px__request request;
+  px__store_request request;
   px__response response = {0};
   int64_t work = REQUEST_WORK + (int64_t)length;
   if (work > LARGE && s->large_served) return NOTHING;

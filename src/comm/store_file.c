@@ -39,7 +39,7 @@ static px_status read_all(int file, void *at, size_t size, int64_t from) {
 static px_status read_record(bool *more, file_store *self, int64_t size) {
   uint32_t length;
   px__bytes items[3];
-  px__request request;
+  px__store_request request;
   px__response response;
   uint8_t *frame;
   *more = size - self->seen >= 4;
@@ -67,7 +67,7 @@ static px_status catch_up(file_store *self) {
   return PX_OK;
 }
 
-static px_status append(file_store *self, const px__request *request) {
+static px_status append(file_store *self, const px__store_request *request) {
   void *frame;
   size_t size, done = 0;
   PX_TRY(px__request_pack(&frame, &size, request));
@@ -84,7 +84,7 @@ static px_status append(file_store *self, const px__request *request) {
   return PX_OK;
 }
 
-static px_status respond_locked(file_store *self, const px__request *request,
+static px_status respond_locked(file_store *self, const px__store_request *request,
                                 px__response *response) {
   PX_TRY(catch_up(self));
   bool changes = request->kind == PX__REQUEST_SET || request->kind == PX__REQUEST_ADD ||
@@ -99,7 +99,8 @@ static px_status respond_locked(file_store *self, const px__request *request,
   return PX_OK;
 }
 
-static px_status file_request(px_store *store, const px__request *request, px__response *response) {
+static px_status file_request(px_store *store, const px__store_request *request,
+                              px__response *response) {
   file_store *self = (file_store *)store;
   int64_t end = px__now_ms() + (request->kind == PX__REQUEST_AWAIT ? request->number : 0);
   px_status status;

@@ -8,7 +8,7 @@
 
 enum { PX__STORE_FRAME = 64 << 20, PX__STORE_KEYS = 65536, PX__SECRET_BYTES = 32 };
 
-typedef enum px__request_kind {
+typedef enum px__store_request_kind {
   PX__REQUEST_SET,
   PX__REQUEST_GET,  // response number: 1 if the key exists
   PX__REQUEST_ADD,
@@ -17,17 +17,17 @@ typedef enum px__request_kind {
   PX__REQUEST_COUNT,
   PX__REQUEST_AWAIT,  // number: timeout in milliseconds; in the response, 1 if all keys exist
   PX__REQUEST_KINDS
-} px__request_kind;
+} px__store_request_kind;
 typedef struct px__bytes {
   const void *at;
   size_t size;
 } px__bytes;
-typedef struct px__request {
-  px__request_kind kind;
+typedef struct px__store_request {
+  px__store_request_kind kind;
   int64_t number;
   int count;
   const px__bytes *items;  // keys and values
-} px__request;
+} px__store_request;
 typedef struct px__response {
   int64_t number;
   void *value;  // owned by the caller
@@ -36,16 +36,16 @@ typedef struct px__response {
 
 struct px_store {
   px_object head;
-  px_status (*request)(px_store *self, const px__request *request, px__response *response);
+  px_status (*request)(px_store *self, const px__store_request *request, px__response *response);
   int64_t timeout_ms;  // atomic
   int port;
 };
 
 // A hash table of keys and values. The number of buckets grows by one with each key, so no
 // insertion takes long.
-typedef struct px__entry px__entry;
+typedef struct px__store_entry px__store_entry;
 typedef struct px__table {
-  px__entry **heads;
+  px__store_entry **heads;
   uint64_t buckets, capacity;  // used and allocated heads
   uint64_t secret[2];          // of the hash: peers cannot choose colliding keys
   uint64_t inserts;            // keys inserted so far
@@ -54,7 +54,7 @@ typedef struct px__table {
 } px__table;
 // Executes a request on a table. On failure the table is unchanged.
 __attribute__((warn_unused_result)) px_status px__table_apply(px__table *table,
-                                                              const px__request *request,
+                                                              const px__store_request *request,
                                                               px__response *response);
 void px__table_clear(px__table *table);
 // Fails if `more` bytes would exceed the limit.
@@ -101,9 +101,10 @@ void px__secret_response(uint8_t out[PX__SECRET_BYTES], const char *secret, cons
 // number (8), count (4), and each item preceded by its length (4). Unpacked items point into the
 // frame.
 __attribute__((warn_unused_result)) px_status px__request_pack(void **out, size_t *size,
-                                                               const px__request *request);
+                                                               const px__store_request *request);
 // Returns false if the frame is malformed. `items` has a capacity of PX__STORE_KEYS.
-bool px__request_unpack(px__request *out, px__bytes *items, const uint8_t *frame, size_t size);
+bool px__request_unpack(px__store_request *out, px__bytes *items, const uint8_t *frame,
+                        size_t size);
 
 typedef struct px__server px__server;
 __attribute__((warn_unused_result)) px_status px__server_start(px__server **out, int *port,

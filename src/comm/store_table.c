@@ -7,8 +7,8 @@
 
 #include "comm/store_impl.h"
 
-struct px__entry {
-  px__entry *next;
+struct px__store_entry {
+  px__store_entry *next;
   uint64_t hash;
   px__bytes key, value;  // the key follows the entry; the value is a separate allocation
 };
@@ -60,20 +60,20 @@ static uint64_t bucket_of(const px__table *table, uint64_t hash) {
 
 // Returns the pointer to the key's entry, or the NULL link at which to insert it. The table has a
 // bucket.
-static px__entry **find_slot(const px__table *table, px__bytes key) {
+static px__store_entry **find_slot(const px__table *table, px__bytes key) {
   uint64_t h = hash(table, key);
-  px__entry **at = &table->heads[bucket_of(table, h)];
+  px__store_entry **at = &table->heads[bucket_of(table, h)];
   while (*at && !((*at)->hash == h && same((*at)->key, key))) at = &(*at)->next;
   return at;
 }
 
-static px__entry **find_entry(const px__table *table, px__bytes key) {
-  px__entry **at = table->buckets ? find_slot(table, key) : NULL;
+static px__store_entry **find_entry(const px__table *table, px__bytes key) {
+  px__store_entry **at = table->buckets ? find_slot(table, key) : NULL;
   return at && *at ? at : NULL;
 }
 
 const px__bytes *px__table_find(const px__table *table, px__bytes key) {
-  px__entry **at = find_entry(table, key);
+  px__store_entry **at = find_entry(table, key);
   return at ? &(*at)->value : NULL;
 }
 
@@ -88,12 +88,12 @@ static px_status grow(px__table *table) {
     PX_CHECK(getrandom(table->secret, sizeof table->secret, 0) == sizeof table->secret,
              PX_DIST_STORE, "getrandom failed");
   uint64_t added = table->buckets++;
-  px__entry **from =
+  px__store_entry **from =
       &table->heads[added ? added ^ (uint64_t)1 << (63 - __builtin_clzll(added)) : 0];
-  px__entry *entry = added ? *from : NULL, *next;
+  px__store_entry *entry = added ? *from : NULL, *next;
   *from = table->heads[added] = NULL;
   for (; entry; entry = next) {
-    px__entry **head = &table->heads[bucket_of(table, entry->hash)];
+    px__store_entry **head = &table->heads[bucket_of(table, entry->hash)];
     next = entry->next;
     entry->next = *head;
     *head = entry;
@@ -116,11 +116,11 @@ px_status px__table_check_used(const px__table *table, int64_t more) {
 }
 
 static int64_t entry_bytes(px__bytes key, px__bytes value) {
-  return (int64_t)(sizeof(px__entry) + key.size + value.size);
+  return (int64_t)(sizeof(px__store_entry) + key.size + value.size);
 }
 
 static px_status insert(px__table *table, px__bytes key, px__bytes value) {
-  px__entry *entry;
+  px__store_entry *entry;
   void *copy;
   PX_CHECK(!table->max_count || table->count < table->max_count, PX_DIST_STORE,
            "the store has reached its limit of %lld keys; PHLOX_STORE_KEYS of its process sets it",
@@ -131,7 +131,7 @@ static px_status insert(px__table *table, px__bytes key, px__bytes value) {
   px_status status = copied(&copy, value);
   if (status != PX_OK) return px_free(entry), status;
   if (key.size) memcpy(entry + 1, key.at, key.size);
-  *entry = (px__entry){
+  *entry = (px__store_entry){
       .hash = hash(table, key), .key = {entry + 1, key.size}, .value = {copy, value.size}};
   *find_slot(table, key) = entry;
   table->count++;
@@ -142,7 +142,7 @@ static px_status insert(px__table *table, px__bytes key, px__bytes value) {
 
 static px_status set(px__table *table, px__bytes key, px__bytes value) {
   void *copy;
-  px__entry **at = find_entry(table, key);
+  px__store_entry **at = find_entry(table, key);
   if (!at) return insert(table, key, value);
   px__bytes *old = &(*at)->value;
   int64_t more = (int64_t)value.size - (int64_t)old->size;
@@ -162,18 +162,21 @@ static px_status respond(px__response *response, px__bytes value) {
 
 // ---- requests, one function each
 
-static px_status apply_set(px__table *table, const px__request *request, px__response *response) {
+static px_status apply_set(px__table *table, const px__store_request *request,
+                           px__response *response) {
   return set(table, request->items[0], request->items[1]);
 }
 
-static px_status apply_get(px__table *table, const px__request *request, px__response *response) {
+static px_status apply_get(px__table *table, const px__store_request *request,
+                           px__response *response) {
   const px__bytes *value = px__table_find(table, request->items[0]);
   response->number = value != NULL;
   return value ? respond(response, *value) : PX_OK;
 }
 
 // A value is parsed as a decimal prefix, 0 if it has none. Sums wrap around.
-static px_status apply_add(px__table *table, const px__request *request, px__response *response) {
+static px_status apply_add(px__table *table, const px__store_request *request,
+                           px__response *response) {
   char text[32] = "";
   const px__bytes *value = px__table_find(table, request->items[0]);
   if (value)
@@ -184,7 +187,8 @@ static px_status apply_add(px__table *table, const px__request *request, px__res
   return set(table, request->items[0], (px__bytes){text, (size_t)length});
 }
 
-static px_status apply_swap(px__table *table, const px__request *request, px__response *response) {
+static px_status apply_swap(px__table *table, const px__store_request *request,
+                            px__response *response) {
   const px__bytes *value = px__table_find(table, request->items[0]);
   px__bytes expected = request->items[1], desired = request->items[2];
   bool fits = value ? same(*value, expected) : expected.size == 0;
@@ -192,12 +196,12 @@ static px_status apply_swap(px__table *table, const px__request *request, px__re
   return fits ? set(table, request->items[0], desired) : PX_OK;
 }
 
-static px_status apply_delete(px__table *table, const px__request *request,
+static px_status apply_delete(px__table *table, const px__store_request *request,
                               px__response *response) {
-  px__entry **at = find_entry(table, request->items[0]);
+  px__store_entry **at = find_entry(table, request->items[0]);
   response->number = at != NULL;
   if (!at) return PX_OK;
-  px__entry *entry = *at;
+  px__store_entry *entry = *at;
   *at = entry->next;
   table->used -= entry_bytes(entry->key, entry->value);
   table->count--;
@@ -206,12 +210,14 @@ static px_status apply_delete(px__table *table, const px__request *request,
   return PX_OK;
 }
 
-static px_status apply_count(px__table *table, const px__request *request, px__response *response) {
+static px_status apply_count(px__table *table, const px__store_request *request,
+                             px__response *response) {
   response->number = table->count;
   return PX_OK;
 }
 
-static px_status apply_await(px__table *table, const px__request *request, px__response *response) {
+static px_status apply_await(px__table *table, const px__store_request *request,
+                             px__response *response) {
   response->number = 1;
   for (int i = 0; i < request->count; i++)
     if (!px__table_find(table, request->items[i])) response->number = 0;
@@ -220,7 +226,7 @@ static px_status apply_await(px__table *table, const px__request *request, px__r
 
 static const struct {
   int items;  // -1: any number
-  px_status (*run)(px__table *table, const px__request *request, px__response *response);
+  px_status (*run)(px__table *table, const px__store_request *request, px__response *response);
 } handlers[PX__REQUEST_KINDS] = {
     [PX__REQUEST_SET] = {2, apply_set},       [PX__REQUEST_GET] = {1, apply_get},
     [PX__REQUEST_ADD] = {1, apply_add},       [PX__REQUEST_SWAP] = {3, apply_swap},
@@ -228,7 +234,8 @@ static const struct {
     [PX__REQUEST_AWAIT] = {-1, apply_await},
 };
 
-px_status px__table_apply(px__table *table, const px__request *request, px__response *response) {
+px_status px__table_apply(px__table *table, const px__store_request *request,
+                          px__response *response) {
   *response = (px__response){0};
   PX_CHECK(handlers[request->kind].items < 0 || handlers[request->kind].items == request->count,
            PX_DIST_STORE, "expected %d keys and values in a store request, got %d",
@@ -240,7 +247,7 @@ px_status px__table_apply(px__table *table, const px__request *request, px__resp
 
 void px__table_clear(px__table *table) {
   for (uint64_t i = 0; i < table->buckets; i++)
-    for (px__entry *entry = table->heads[i], *next; entry; entry = next) {
+    for (px__store_entry *entry = table->heads[i], *next; entry; entry = next) {
       next = entry->next;
       px_free((void *)entry->value.at);
       px_free(entry);

@@ -48,7 +48,7 @@ static px_status receive_answer(tcp_store *self, px__response *response, int64_t
   return head[4] ? PX_OK : refused(response);
 }
 
-static px_status exchange(tcp_store *self, const px__request *request, px__response *response,
+static px_status exchange(tcp_store *self, const px__store_request *request, px__response *response,
                           const void *frame, size_t size) {
   int64_t end = px__now_ms() + ANSWER_MS;
   PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "lost the connection to the store server");
@@ -62,7 +62,8 @@ static px_status exchange(tcp_store *self, const px__request *request, px__respo
   return status;
 }
 
-static px_status tcp_request(px_store *store, const px__request *request, px__response *response) {
+static px_status tcp_request(px_store *store, const px__store_request *request,
+                             px__response *response) {
   tcp_store *self = (tcp_store *)store;
   void *frame;
   size_t size;

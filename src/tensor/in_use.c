@@ -9,7 +9,7 @@
 // which double from the first to the last.
 enum { LONGEST = 10, LOOKS = 20, FIRST = 50, LAST = 1000 };
 
-bool (*px__op_uses)(const px__use *use, const px_tensor *t, const px_storage *storage);
+bool (*px__op_uses)(const px__tensor_use *use, const px_tensor *t, const px_storage *storage);
 const px__thread_cache *px__changing;
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 
@@ -19,12 +19,12 @@ void px__change_wait(void) {
   pthread_mutex_unlock(&changing);
 }
 
-void px__use_begin_rest(px__use *use, const px_tensor *t, const px_storage *storage) {
-  *use = (px__use){.one = t, .count = t != NULL, .tensors = &use->one, .storage = storage};
+void px__use_begin_rest(px__tensor_use *use, const px_tensor *t, const px_storage *storage) {
+  *use = (px__tensor_use){.one = t, .count = t != NULL, .tensors = &use->one, .storage = storage};
   px__use_begin(use);
 }
 
-static bool uses(const px__use *use, const px_tensor *t, const px_storage *storage) {
+static bool uses(const px__tensor_use *use, const px_tensor *t, const px_storage *storage) {
   if (use->op) return px__op_uses(use, t, storage);
   if (use->storage) return use->storage == storage;
   for (int i = 0; i < use->count; i++)
@@ -42,7 +42,7 @@ static px__thread_cache *after(const px__thread_cache *cache) {
 // Returns another thread with a call in progress that uses the tensor or the storage, or NULL.
 static const px__thread_cache *find_user(const px_tensor *t, const px_storage *storage) {
   for (const px__thread_cache *c = px__thread_caches(); c; c = after(c)) {
-    const px__use *use = is_other(c) ? __atomic_load_n(&c->use, __ATOMIC_ACQUIRE) : NULL;
+    const px__tensor_use *use = is_other(c) ? __atomic_load_n(&c->use, __ATOMIC_ACQUIRE) : NULL;
     for (; use; use = use->outer)
       if (uses(use, t, storage)) return c;
   }
@@ -140,7 +140,7 @@ static px_status wait_marked(const px_tensor *t, px_storage *storage, bool chang
 
 px_status px__change_begin(px__change *out, const px_tensor *t, px_storage *storage) {
   out->locked = false;
-  if (px__single_threaded() || !px__thread_cache_take()) return PX_OK;
+  if (PX_SINGLE_THREADED || !px__thread_cache_take()) return PX_OK;
   PX_TRY(wait_marked(t, storage, true));
   out->locked = true;
   return PX_OK;

@@ -14,10 +14,10 @@
 #include "tensor/tensor_impl.h"
 
 // The tensors used by a call or a batch of calls of one op: of `args`, `tensors` and `storage`.
-typedef struct px__use px__use;
-struct px__use {
+typedef struct px__tensor_use px__tensor_use;
+struct px__tensor_use {
   px__thread_cache *here;       // the calling thread's; NULL: not published
-  const px__use *outer;         // call in progress on this thread that made this one, or NULL
+  const px__tensor_use *outer;  // call in progress on this thread that made this one, or NULL
   const struct px_op *op;       // of `args`, or NULL
   const struct px_value *args;  // `count` rows
   int count;                    // of rows, or of `tensors`
@@ -27,37 +27,39 @@ struct px__use {
 };
 // True if one of the op's arguments is `t` or, unless NULL, a tensor over `storage`. Set by the
 // layer above.
-extern bool (*px__op_uses)(const px__use *use, const px_tensor *t, const px_storage *storage);
+extern bool (*px__op_uses)(const px__tensor_use *use, const px_tensor *t,
+                           const px_storage *storage);
 
 // Atomic: the thread making a change, or NULL.
 extern PX__HIDDEN const px__thread_cache *px__changing;
 void px__change_wait(void);  // until no other thread makes one
 
-static inline void px__use_publish(px__thread_cache *here, const px__use *use) {
+static inline void px__use_publish(px__thread_cache *here, const px__tensor_use *use) {
   __atomic_store_n(&here->use, use, __ATOMIC_RELEASE);
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
   if (PX_UNLIKELY(__atomic_load_n(&px__changing, __ATOMIC_ACQUIRE) != NULL)) px__change_wait();
 }
 // Bracket a call. `use` lives as long as the call. Arguments are not written meanwhile.
-static inline void px__use_begin(px__use *use) {
+static inline void px__use_begin(px__tensor_use *use) {
   use->here = px__thread_cache_take();
   if (!use->here) return;
   use->outer = use->here->use;
   px__use_publish(use->here, use);
 }
-static inline void px__use_end(const px__use *use) {
+static inline void px__use_end(const px__tensor_use *use) {
   if (PX_UNLIKELY(use->here != NULL)) px__use_publish(use->here, use->outer);
 }
 
-void px__use_begin_rest(px__use *use, const px_tensor *t, const px_storage *storage);
-static inline void px__use_begin_one(px__use *use, const px_tensor *t, const px_storage *storage) {
+void px__use_begin_rest(px__tensor_use *use, const px_tensor *t, const px_storage *storage);
+static inline void px__use_begin_one(px__tensor_use *use, const px_tensor *t,
+                                     const px_storage *storage) {
   use->here = NULL;
-  if (!px__single_threaded()) px__use_begin_rest(use, t, storage);
+  if (!PX_SINGLE_THREADED) px__use_begin_rest(use, t, storage);
 }
 // `PX__USES(t);` declares the use of one tensor until the end of the scope, PX__USES_STORAGE that
 // of a storage.
 #define PX__USES_ONE(t, storage) \
-  __attribute__((cleanup(px__use_end))) px__use px__use_; \
+  __attribute__((cleanup(px__use_end))) px__tensor_use px__use_; \
   px__use_begin_one(&px__use_, (t), (storage))
 #define PX__USES(t) PX__USES_ONE(t, NULL)
 #define PX__USES_STORAGE(s) PX__USES_ONE(NULL, s)

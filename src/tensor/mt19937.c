@@ -2,7 +2,7 @@
 // Serialised state of the CPU generator in PyTorch's layout: a legacy C struct with 64-bit words.
 // Of its three normal numbers only normal_y is used.
 #include "cpu/random/mt19937.h"
-#include "tensor/random_impl.h"
+#include "tensor/engine_states.h"
 
 typedef struct saved_state {
   struct header {

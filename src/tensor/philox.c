@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serialised state of a device generator: seed and offset, 64 bits each, little-endian.
-#include "tensor/random_impl.h"
+#include "tensor/engine_states.h"
 
 void px__philox_save(uint64_t seed, uint64_t offset, void *state) {
   unsigned char *bytes = state;

@@ -320,20 +320,20 @@ static __attribute__((noinline)) bool has_sizes_in_use(const px_tensor *self, in
   return px__has_sizes(self, ndim, sizes);
 }
 bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes) {
-  return PX_LIKELY(px__single_threaded()) ? px__has_sizes(self, ndim, sizes)
-                                          : has_sizes_in_use(self, ndim, sizes);
+  return PX_LIKELY(PX_SINGLE_THREADED) ? px__has_sizes(self, ndim, sizes)
+                                       : has_sizes_in_use(self, ndim, sizes);
 }
 static bool same_sizes(const px_tensor *a, const px_tensor *b) {
   return px__has_sizes(a, b->ndim, b->sizes);
 }
 static __attribute__((noinline)) bool same_sizes_in_use(const px_tensor *a, const px_tensor *b) {
   const px_tensor *both[] = {a, b};
-  __attribute__((cleanup(px__use_end))) px__use use = {.count = 2, .tensors = both};
+  __attribute__((cleanup(px__use_end))) px__tensor_use use = {.count = 2, .tensors = both};
   px__use_begin(&use);
   return same_sizes(a, b);
 }
 bool px_tensor_same_sizes(const px_tensor *a, const px_tensor *b) {
-  return PX_LIKELY(px__single_threaded()) ? same_sizes(a, b) : same_sizes_in_use(a, b);
+  return PX_LIKELY(PX_SINGLE_THREADED) ? same_sizes(a, b) : same_sizes_in_use(a, b);
 }
 const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
 const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
@@ -346,7 +346,7 @@ static __attribute__((noinline)) px_device device_in_use(const px_tensor *self) 
   return px__tensor_device(self);
 }
 px_device px_tensor_device(const px_tensor *self) {
-  return PX_LIKELY(px__single_threaded()) ? px__tensor_device(self) : device_in_use(self);
+  return PX_LIKELY(PX_SINGLE_THREADED) ? px__tensor_device(self) : device_in_use(self);
 }
 int64_t px_tensor_offset(const px_tensor *self) { return PX__GET(self->offset); }
 px_storage *px_tensor_storage(const px_tensor *self) { return self->storage; }
@@ -392,7 +392,7 @@ static __attribute__((noinline)) uint64_t version_in_use(const px_tensor *self) 
   return version_here(self);
 }
 uint64_t px_tensor_version(const px_tensor *self) {
-  return PX_LIKELY(px__single_threaded()) ? version_here(self) : version_in_use(self);
+  return PX_LIKELY(PX_SINGLE_THREADED) ? version_here(self) : version_in_use(self);
 }
 
 // Not an atomic increment: of two concurrent writes, a race in the program, one may not be counted.
@@ -405,7 +405,7 @@ static __attribute__((noinline)) void bump_in_use(px_tensor *self) {
   bump(self);
 }
 void px_tensor_bump_version(px_tensor *self) {
-  if (PX_LIKELY(px__single_threaded()))
+  if (PX_LIKELY(PX_SINGLE_THREADED))
     bump(self);
   else
     bump_in_use(self);

@@ -15,7 +15,7 @@ allow() {
   done
 }
 
-allow src/base     'phlox/((base|readers).h|tables/env(_cluster)?.def)|base/'
+allow src/base     'phlox/((base|readers|spin).h|tables/env(_cluster)?.def)|base/'
 allow src/device   'phlox/(base|device|stream|event|graph|memory|profile|dtype|backend|extend).h|base/|device/|cpu/(linalg/lapack|fft/fftw).h'
 allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|tables/float8).h|base/|device/core/(device_impl|queue).h|tensor/|cpu/random/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/core/device_impl.h|tensor/|call/|conditions.h$'

@@ -161,7 +161,7 @@ void optim_write_cpu(FILE *to, const optim *o) {
           o->numbers_op);
   optim_write_numbers(to, o, false);
   fprintf(to, "}\nPX_KERNEL(%s) {\n", o->numbers_op);
-  write_options(to, o, "px__numbers");
+  write_options(to, o, "px__step_inputs");
   fprintf(to,
           "  return px__cpu_numbers(l, &p, %s_of, args->out, args->rate, args->found_inf,\n"
           "                         args->list);\n}\n\n",
@@ -177,7 +177,9 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
           "extern \"C\" __global__ void __launch_bounds__(1024)\n"
           "    %s_%s(const __grid_constant__ k_updates p) {\n  k_wait();\n",
           o->op, s->suffix);
-  fprintf(to, "  const k_part part = k_part_of(p);\n  if (k_update_begin(part)) return;\n");
+  fprintf(
+      to,
+      "  const k_update_part part = k_update_part_of(p);\n  if (k_update_begin(part)) return;\n");
   write_numbers(to, o, s, "k_update_number(p, part, ");
   fprintf(to, "  k_update_each<%s, %d>(part, [&](%s grad, %s *e) {\n", s->storage, count, s->c,
           s->c);

@@ -3,7 +3,7 @@
 // column-major, as LAPACK writes them; operands have any strides.
 #include "kernel_args/factor.h"
 
-#include "cpu/linalg/matrices.h"
+#include "cpu/linalg/each_matrix.h"
 
 #define EACH "cpu/linalg/factor_rows.h"
 #include "cpu/linalg/lapack_types.h"

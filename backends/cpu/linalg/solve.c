@@ -3,7 +3,7 @@
 // by LAPACK. Results are column-major, as LAPACK writes them; operands have any strides.
 #include "kernel_args/solve.h"
 
-#include "cpu/linalg/matrices.h"
+#include "cpu/linalg/each_matrix.h"
 
 #define EACH "cpu/linalg/solve_rows.h"
 #include "cpu/linalg/lapack_types.h"

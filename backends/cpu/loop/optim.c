@@ -119,7 +119,7 @@ px_status px__cpu_update(px__dense *d, px__update *u, const px__update_rows *row
   return PX_OK;
 }
 
-px_status px__cpu_numbers(const px_launch *l, px__numbers *p, px__numbers_of make,
+px_status px__cpu_numbers(const px_launch *l, px__step_inputs *p, px__numbers_of make,
                           const px_operand *out, const px_operand *rate, const px_operand *found,
                           const px_operand *scalars) {
   px__dense d = {.launch = l};

@@ -21,12 +21,12 @@ px_status px__cpu_update(px__dense *d, px__update *u, const px__update_rows *row
 
 // Inputs for the numbers of a step. `rate_at`: index of the option replaced by a tensor-valued
 // learning rate. `each`: scalars per parameter.
-typedef struct px__numbers {
+typedef struct px__step_inputs {
   int each, rate_at;
   double first, options[PX__NUMBERS_OPTIONS];
-} px__numbers;
+} px__step_inputs;
 typedef void (*px__numbers_of)(const double *options, double *scalars, double first,
                                double *numbers);
-px_status px__cpu_numbers(const px_launch *l, px__numbers *p, px__numbers_of make,
+px_status px__cpu_numbers(const px_launch *l, px__step_inputs *p, px__numbers_of make,
                           const px_operand *out, const px_operand *rate, const px_operand *found,
                           const px_operand *scalars);

@@ -222,9 +222,9 @@ static void draw_seed(const px_launch *l, int64_t *seed) {
   px_mt19937 *mt = l->mt19937;
   seed[0] = (int64_t)l->seed, seed[1] = (int64_t)l->offset;
   if (!mt) return;
-  px_mt19937_lock(mt);
+  px_spin_lock(&mt->lock);
   seed[0] = (int64_t)px_mt19937_random64(mt), seed[1] = 0;
-  px_mt19937_unlock(mt);
+  px_spin_unlock(&mt->lock);
 }
 static void load_seed(attention *t, const int64_t *seed) {
   if (t->chance > 0 && seed) t->seed = (uint64_t)seed[0], t->offset = (uint64_t)seed[1];

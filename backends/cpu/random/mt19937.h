@@ -6,10 +6,7 @@
 // cached normals are part of the engine state. Threads share the default generator, so a kernel
 // holds the lock for each step of its draws.
 #pragma once
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "cpu/threads/spin.h"
+#include "phlox/backend.h"
 
 enum { PX_MT19937_WORDS = 624, PX_MT19937_SHIFT = 397 };
 
@@ -18,20 +15,11 @@ typedef struct px_mt19937 {
   int32_t left;
   uint32_t next;
   uint64_t seed;
-  int32_t lock;  // atomic
+  uint8_t lock;
   bool has_normal_float, has_normal_double;
   float normal_float;  // second normal of a pair, for the next draw
   double normal_double;
 } px_mt19937;
-
-// Held while a kernel draws. Draws are short and contention is rare, hence a spin lock.
-static inline void px_mt19937_lock(px_mt19937 *mt) {
-  while (__atomic_exchange_n(&mt->lock, 1, __ATOMIC_ACQUIRE))
-    while (__atomic_load_n(&mt->lock, __ATOMIC_RELAXED)) px__spin();
-}
-static inline void px_mt19937_unlock(px_mt19937 *mt) {
-  __atomic_store_n(&mt->lock, 0, __ATOMIC_RELEASE);
-}
 
 // init_genrand: the low 32 bits of the seed start the state; drops cached normals.
 static inline void px_mt19937_seed(px_mt19937 *mt, uint64_t seed) {

@@ -7,8 +7,8 @@
 // A px__step of draws that holds the lock of `mt` (may be NULL) during the step. Between steps the
 // lock is free, because the program's interrupt check may draw numbers too.
 static inline bool px__draw_step(px__steps *s, px_mt19937 *mt) {
-  if (mt && s->end) px_mt19937_unlock(mt);
+  if (mt && s->end) px_spin_unlock(&mt->lock);
   bool more = px__step(s);
-  if (mt && more) px_mt19937_lock(mt);
+  if (mt && more) px_spin_lock(&mt->lock);
   return more;
 }

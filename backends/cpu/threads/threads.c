@@ -21,7 +21,6 @@
 #include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/threads/threads.h"
-#include "cpu/threads/spin.h"
 #include "cpu/threads/cost.h"
 
 #include <pthread.h>
@@ -148,13 +147,22 @@ static bool has_new_job(uint64_t seen) {
 static uint32_t count_inside(void) { return __atomic_load_n(&state, __ATOMIC_SEQ_CST) % CLOSED; }
 static bool all_workers_left(uint64_t unused) { return count_inside() == 0; }
 
+// Yields the core's execution units to its other hardware thread.
+static void pause_briefly(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 // Spins until `condition` holds or SPIN_NS have passed; yields the core after YIELD_NS.
 static void spin_until(bool (*condition)(uint64_t), uint64_t argument) {
   int64_t begin = now(), elapsed;
   do {
     for (int i = 0; i < SPINS; i++) {
       if (condition(argument)) return;
-      px__spin();
+      pause_briefly();
     }
     elapsed = now() - begin;
     if (elapsed > YIELD_NS) sched_yield();
@@ -324,7 +332,7 @@ typedef struct rendezvous {
 static void run_rendezvous(void *context, int64_t begin, int64_t end) {
   rendezvous *m = context;
   __atomic_fetch_add(&m->arrived, end - begin, __ATOMIC_RELAXED);
-  while (__atomic_load_n(&m->arrived, __ATOMIC_RELAXED) < 2 && now() < m->deadline) px__spin();
+  while (__atomic_load_n(&m->arrived, __ATOMIC_RELAXED) < 2 && now() < m->deadline) pause_briefly();
 }
 static int64_t measure_rendezvous(int64_t longest) {
   int64_t begin = now();

@@ -158,9 +158,9 @@ static __device__ __forceinline__ void k_fold_store(const k_fold &p, int64_t res
 
 // Range of a part in its row. If rows are gone[0] alone, there is one for each index of the
 // other dimensions, and `in` is advanced to the part's.
-struct k_part {
+struct k_fold_part {
   int64_t begin, end;
-  __device__ __forceinline__ k_part(const k_fold &p, int64_t part, int64_t *in) {
+  __device__ __forceinline__ k_fold_part(const k_fold &p, int64_t part, int64_t *in) {
     int64_t size = p.inner ? p.inner : p.length;
     if (p.inner) {
       int64_t pieces = (size + p.part - 1) / p.part, row = part / pieces;
@@ -184,7 +184,7 @@ static __device__ void k_fold_rows(const k_fold &p) {
     typename F::D sum = F::identity();
     if (g < total) {
       k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
-      k_part of_row(p, part, &in);
+      k_fold_part of_row(p, part, &in);
       sum = k_fold_row<F>(p, (const char *)p.in + in, of_row.begin, of_row.end, of.lane);
     }
     sum = k_join(sum, p.lanes, k_merge<F>());

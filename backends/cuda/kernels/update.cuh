@@ -6,11 +6,11 @@
 #include "math.cuh"
 
 // The calling thread's update, and its index among the update's threads.
-struct k_part {
+struct k_update_part {
   const k_update &of;
   int64_t thread, threads;
 };
-static __device__ __forceinline__ k_part k_part_of(const k_updates &p) {
+static __device__ __forceinline__ k_update_part k_update_part_of(const k_updates &p) {
   int i = 0, last = p.count - 1;
 #pragma unroll 1
   while (i < last) {
@@ -28,7 +28,7 @@ static __device__ __forceinline__ k_part k_part_of(const k_updates &p) {
 // Calls step(gradient, elements of the updated tensors) for `N` elements at a time, vectors
 // `first` to `last`. Absent tensors are not accessed; their elements are undefined.
 template <typename S, int M, int N, typename F>
-static __device__ __forceinline__ void k_update_by(const k_part &part, int64_t first, int64_t last,
+static __device__ __forceinline__ void k_update_by(const k_update_part &part, int64_t first, int64_t last,
                                                    F step) {
   const k_update &u = part.of;
   typedef typename k_type<S>::number C;
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void k_update_by(const k_part &part, int64_t f
   }
 }
 template <typename S, int M, typename F>
-static __device__ __forceinline__ void k_update_each(const k_part &part, F step) {
+static __device__ __forceinline__ void k_update_each(const k_update_part &part, F step) {
   const int N = 16 / sizeof(S);
   int64_t vectors = part.of.vector ? part.of.n / N : 0;
   k_update_by<S, M, N>(part, 0, vectors, step);
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void k_update_each(const k_part &part, F step)
 
 // If the numbers are on the device, the first thread updates the scalars. Returns true if the
 // step is skipped.
-static __device__ __forceinline__ bool k_update_begin(const k_part &part) {
+static __device__ __forceinline__ bool k_update_begin(const k_update_part &part) {
   const k_update &u = part.of;
   if (!u.line) return false;
   if (u.line[K_LEFT_OUT] != 0) return true;
@@ -71,7 +71,7 @@ static __device__ __forceinline__ bool k_update_begin(const k_part &part) {
       if (u.scalars[k]) *u.scalars[k] = (float)u.line[K_UPDATE_NUMBERS + k];
   return false;
 }
-static __device__ __forceinline__ double k_update_number(const k_updates &p, const k_part &part,
+static __device__ __forceinline__ double k_update_number(const k_updates &p, const k_update_part &part,
                                                           int i) {
   return part.of.line ? part.of.line[i] : p.numbers[i];
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.autocast and its settings; the rest of torch.amp is in amp.c. A context manager, and a
-// decorator through phlox/_modes.py.
+// torch.autocast and its settings; the rest of torch.amp is in grad_scaler.c. A context manager,
+// and a decorator through phlox/_modes.py.
 #include "bind/ext.h"
 
 EXT_MODULE(amp, "amp", "Automatic mixed precision: autocast and gradient scaling.");

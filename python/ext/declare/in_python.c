@@ -9,7 +9,7 @@ static const struct {
   const char *owner, *file, *names;
 } in_python[] = {
     {"", "_files", "from_file frombuffer"},
-    {"", "_matrices", "chain_matmul lu pca_lowrank svd_lowrank"},
+    {"", "_lowrank", "chain_matmul lu pca_lowrank svd_lowrank"},
     {"", "phlox.amp.grad_scaler", "GradScaler"},
     {"", "serialization", "load save serialization"},
     {"", "_samples", "gradient histogram histogramdd"},

@@ -66,30 +66,30 @@ bool px__accumulator_dies(px_node *node) {
   px_tensor *leaf = ((px__accumulate *)node)->leaf;
   px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
   if (!state) return true;
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   bool dies = __atomic_load_n(&node->head.refs, __ATOMIC_ACQUIRE) <= 1;
   if (!dies) dies = __atomic_sub_fetch(&node->head.refs, 1, __ATOMIC_ACQ_REL) == 0;
   if (dies && state->accumulator == node) state->accumulator = NULL;
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   return dies;
 }
 
 px_status px__accumulator(px_node **out, px_tensor *leaf) {
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, leaf));
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   *out = take(state, leaf);
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   if (*out) return PX_OK;
   px_node *node;
   PX_TRY(px__node_new(&node, &px__accumulate_kind, "AccumulateGrad", sizeof(px__accumulate), 0, 1,
                       &leaf));
   node->sequence = UINT64_MAX;  // highest priority
   ((px__accumulate *)node)->leaf = px_retain(leaf);
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   px_node *other = take(state, leaf);  // created concurrently by another thread
   if (!other) state->accumulator = node;
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   if (other) px_release(node);
   *out = other ? other : node;
   return PX_OK;
@@ -112,9 +112,9 @@ static px_status refuse(px_tensor **grads, int count, px_tensor *const *others, 
 static px_node *node_of(px_tensor *leaf) {
   px__grad_state *state = px__grad_state_of(leaf);
   if (!state) return NULL;
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   px_node *node = take(state, leaf);
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   return node;
 }
 
@@ -133,9 +133,9 @@ static px_status retire(px_tensor *leaf, px_node *node) {
   if (!node) return PX_OK;
   PX_TRY(px_node_add_hook(&hook, node, false, refuse, NULL, NULL));
   px__grad_state *state = px__grad_state_of(leaf);
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   state->accumulator = NULL;
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   return PX_OK;
 }
 

@@ -54,7 +54,7 @@ struct px_hook {
   px_status (*on_accumulated)(px_tensor *self, void *context);
   px_node_hook on_node;  // pre-hook or post-hook of a node
   bool after;
-  struct px__box *box;  // retain_grad: destination of the gradient
+  struct px__grad_box *box;  // retain_grad: destination of the gradient
   void *context;
   void (*release)(void *context);
 };
@@ -68,12 +68,12 @@ typedef struct px__gradient_hooks {
 } px__gradient_hooks;
 // Retained gradient of a non-leaf, shared by its gradient state and a hook of its node. When the
 // tensor is destroyed the box is closed, and the hook stores nothing more.
-typedef struct px__box {
+typedef struct px__grad_box {
   px_object head;
   uint8_t lock;  // guards the fields below; backward may run while the tensor is destroyed
   bool closed;
   px_tensor *grad;
-} px__box;
+} px__grad_box;
 
 struct px_node {
   px_object head;
@@ -112,18 +112,10 @@ typedef struct px__grad_state {
   bool hidden;               // leaf: it is a variable of forward mode
   px_node *accumulator;      // weak
   px_tensor *grad;           // of a leaf; owned
-  px__box *box;              // of a non-leaf that retains its gradient; owned, set once
+  px__grad_box *box;         // of a non-leaf that retains its gradient; owned, set once
   px__gradient_hooks hooks;  // all hooks registered through this tensor
   px__gradient_hooks accumulated;
 } px__grad_state;
-
-// Does nothing while the process has one thread.
-static inline void px__spin_lock(uint8_t *lock) {
-  if (PX_SINGLE_THREADED) return;
-  while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {
-  }
-}
-static inline void px__spin_unlock(uint8_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
 
 // What a tensor's state says of its history, read at once.
 typedef struct px__history {
@@ -134,11 +126,11 @@ typedef struct px__history {
 static inline px__history px__history_of(const px_tensor *t) {
   px__grad_state *state = px_tensor_slot(t);
   if (!state) return (px__history){0};
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   const px_node *fn = state->fn;
   px__history history = {fn, fn && fn->dual, fn ? fn->forward_only : state->hidden,
                          fn ? fn->level : state->level};
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   return history;
 }
 
@@ -238,7 +230,7 @@ void px__hooks_clear(px__gradient_hooks *hooks);
 bool px__hooks_next(const px__grad_state *self, const px_node *node, int *position,
                     px_context *out);
 // Called when the tensor is destroyed: releases the retained gradient and stores no other.
-void px__box_close(px__box *box);
+void px__box_close(px__grad_box *box);
 static inline bool px__has_hooks(const px_node *node) {
   return __atomic_load_n(&node->hooks, __ATOMIC_RELAXED) != NULL;
 }

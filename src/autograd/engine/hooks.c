@@ -22,7 +22,7 @@ static void hook_destroy(void *self) {
   px_free(hook);
 }
 static void box_destroy(void *self) {
-  px__box *box = self;
+  px__grad_box *box = self;
   px_release(box->grad);
   px_object_end(box);
   px_free(box);
@@ -314,7 +314,7 @@ bool px__hooks_next(const px__grad_state *state, const px_node *node, int *posit
 // ---- retain_grad
 
 // Adds a hook of a node that stores the gradient of its nr-th result.
-static px_status append_box(px_node *node, px__box *box, int nr) {
+static px_status append_box(px_node *node, px__grad_box *box, int nr) {
   USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->box = px_retain(box);
@@ -331,7 +331,7 @@ px_status px_tensor_retain_grad(px_tensor *self) {
   int32_t nr = 0;
   PX_SCOPED(px_node) node = px__node_of(state, &nr);
   if (!node || px_tensor_retains_grad(self)) return PX_OK;
-  px__box *box = NULL, *other = NULL;
+  px__grad_box *box = NULL, *other = NULL;
   PX_TRY(px_alloc((void **)&box, sizeof *box));
   px_object_init(box, &box_class);
   px_status status = append_box(node, box, nr);
@@ -347,7 +347,7 @@ bool px_tensor_retains_grad(const px_tensor *self) {
 }
 
 px_status px__hooks_move_retained(px_tensor *t, px_node *from, px_node *to, int nr) {
-  px__box *box = px__grad_state_of(t)->box;
+  px__grad_box *box = px__grad_state_of(t)->box;
   px__gradient_hooks *hooks = from ? hooks_of(from) : NULL;
   if (!hooks || from == to) return PX_OK;
   USED *hook = NULL;
@@ -389,30 +389,30 @@ static px_status run_one(px_hook *hook, px_tensor **grad) {
 
 // Adds grad to the retained gradient, out of place. After the tensor's destruction nothing is
 // stored: with create_graph the gradient's history would own the node that owns the box.
-static px_status keep(px__box *box, px_tensor *grad) {
+static px_status keep(px__grad_box *box, px_tensor *grad) {
   PX_SCOPED(px_tensor) before = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
-  px__spin_lock(&box->lock);
+  px_spin_lock(&box->lock);
   bool closed = box->closed;
   before = px_retain(box->grad);
-  px__spin_unlock(&box->lock);
+  px_spin_unlock(&box->lock);
   if (closed) return PX_OK;
   if (before)
     PX_TRY(px_add(&sum, before, grad, px_int(1)));
   else
     sum = px_retain(grad);
   px_release(PX_MOVE(before));
-  px__spin_lock(&box->lock);
+  px_spin_lock(&box->lock);
   if (!box->closed) before = box->grad, box->grad = PX_MOVE(sum);
-  px__spin_unlock(&box->lock);
+  px_spin_unlock(&box->lock);
   return PX_OK;
 }
 
-void px__box_close(px__box *box) {
-  px__spin_lock(&box->lock);
+void px__box_close(px__grad_box *box) {
+  px_spin_lock(&box->lock);
   px_tensor *last = PX_MOVE(box->grad);
   box->closed = true;
-  px__spin_unlock(&box->lock);
+  px_spin_unlock(&box->lock);
   px_release(last);
 }
 

@@ -129,10 +129,10 @@ void px__dual_note(px_node *node) {
 }
 
 px_status px__node_enter(px_node *node) {
-  px__spin_lock(&node->lock);
+  px_spin_lock(&node->lock);
   bool freed = node->freed;
   if (!freed) node->users++;
-  px__spin_unlock(&node->lock);
+  px_spin_unlock(&node->lock);
   PX_CHECK(!freed, PX_RUNTIME,
            "Trying to backward through the graph a second time (or directly access saved tensors "
            "after they have already been freed). Saved intermediate values of the graph are freed "
@@ -143,10 +143,10 @@ px_status px__node_enter(px_node *node) {
 }
 
 void px__node_leave(px_node *node, bool release) {
-  px__spin_lock(&node->lock);
+  px_spin_lock(&node->lock);
   if (release && node->kind->drop) node->freed = true;
   bool last = --node->users == 0 && node->freed;
-  px__spin_unlock(&node->lock);
+  px_spin_unlock(&node->lock);
   if (last) node->kind->drop(node);
 }
 

@@ -13,25 +13,25 @@ enum { POOLED = 0 };  // lets sanitizers detect use after free
 enum { POOLED = 1 };
 #endif
 
-typedef struct px__free_block {
-  struct px__free_block *next;
-} px__free_block;
-typedef struct px__free_lists {
-  px__free_block *first[CLASSES];
+typedef struct free_block {
+  struct free_block *next;
+} free_block;
+typedef struct thread_lists {
+  free_block *first[CLASSES];
   int count[CLASSES];
-} px__free_lists;
+} thread_lists;
 
-static _Thread_local px__free_lists *free_lists;  // created when the thread frees its first block
+static _Thread_local thread_lists *free_lists;  // created when the thread frees its first block
 static pthread_key_t at_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool has_key;
 
 static void end(void *self) {
-  px__free_lists *lists = self;
+  thread_lists *lists = self;
   free_lists = NULL;
   for (int c = 0; c < CLASSES; c++)
     while (lists->first[c]) {
-      px__free_block *block = lists->first[c];
+      free_block *block = lists->first[c];
       lists->first[c] = block->next;
       px_free(block);
     }
@@ -43,7 +43,7 @@ static void make_key(void) { has_key = pthread_key_create(&at_exit, end) == 0; }
 // Creates the thread's free lists. Without memory for them nothing is pooled.
 static bool create_lists(void) {
   pthread_once(&once, make_key);
-  px__free_lists *fresh = has_key ? calloc(1, sizeof *fresh) : NULL;
+  thread_lists *fresh = has_key ? calloc(1, sizeof *fresh) : NULL;
   if (!fresh || pthread_setspecific(at_exit, fresh)) return free(fresh), false;
   free_lists = fresh;
   return true;
@@ -54,8 +54,8 @@ static int class_of(size_t bytes) { return bytes ? (int)((bytes - 1) / STEP) : 0
 px_status px__pool_get(void **out, size_t bytes) {
   int c = class_of(bytes);
   if (c >= CLASSES) return px_alloc(out, bytes);
-  px__free_lists *lists = free_lists;
-  px__free_block *block = lists ? lists->first[c] : NULL;
+  thread_lists *lists = free_lists;
+  free_block *block = lists ? lists->first[c] : NULL;
   if (!block) return px_alloc(out, (size_t)(c + 1) * STEP);
   lists->first[c] = block->next;
   lists->count[c]--;
@@ -69,7 +69,7 @@ void px__pool_put(void *memory, size_t bytes) {
     px_free(memory);
     return;
   }
-  px__free_block *block = memory;
+  free_block *block = memory;
   block->next = free_lists->first[c];
   free_lists->first[c] = block;
   free_lists->count[c]++;

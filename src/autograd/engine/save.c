@@ -79,19 +79,19 @@ static size_t list_bytes(px_value arg) {
   }
 }
 
-typedef struct px__layout {
+typedef struct saved_layout {
   int edges, saves;
   bool keeps;  // saves a tensor, beyond outlines. PyTorch also counts the number in x * 2
   size_t lists;
-} px__layout;
+} saved_layout;
 
 static bool is_operand(const px_op *op, int i, px_value arg) {
   return i <= 1 && op->params[i].kind == PX_ARG_TENSOR && arg.kind != PX_ARG_NONE;
 }
 
-static px__layout lay_out(const px_op *op, const px_value *args, uint32_t mask, uint32_t saved,
-                          uint32_t kept, int result_count) {
-  px__layout l = {0};
+static saved_layout lay_out(const px_op *op, const px_value *args, uint32_t mask, uint32_t saved,
+                            uint32_t kept, int result_count) {
+  saved_layout l = {0};
   for (int i = 0; i < op->param_count; i++) {
     l.edges += edges_of(mask, args, i);
     if (kept >> i & 1) l.saves += tensors_of(args[i]);
@@ -255,7 +255,7 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   uint32_t saved = px__saves_for(op, needs);
   uint32_t kept = (saved | op->shape_mask) & 0xFFFFu;
   uint32_t mask = op->grad_mask | needs;
-  px__layout l = lay_out(op, args, mask, saved, kept, result_count);
+  saved_layout l = lay_out(op, args, mask, saved, kept, result_count);
   size_t args_at = sizeof(px__op_node), results_at = args_at + op->param_count * sizeof(px_value);
   size_t saves_at = results_at + (saved >> 16 ? (size_t)result_count * sizeof(px_tensor *) : 0);
   size_t lists_at = saves_at + (size_t)l.saves * sizeof(px__save);

@@ -37,19 +37,19 @@ px_status px__grad_state_make(px__grad_state **out, px_tensor *t) {
 
 // Returns the node before. `node_take`: NULL makes a leaf.
 static px_node *replace_node(px__grad_state *state, px_node *node_take, int nr) {
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   px_node *before = state->fn;
   state->fn = node_take, state->nr = nr;
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   return before;
 }
 
 px_node *px__node_of(px__grad_state *state, int32_t *nr) {
   if (!state) return NULL;
-  px__spin_lock(&state->lock);
+  px_spin_lock(&state->lock);
   px_node *node = px_retain(state->fn);
   *nr = state->nr;
-  px__spin_unlock(&state->lock);
+  px_spin_unlock(&state->lock);
   return node;
 }
 
@@ -201,9 +201,9 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
   if (px_vmap_depth()) {
     px__grad_state *state;
     PX_TRY(px__grad_state_make(&state, self));
-    px__spin_lock(&state->lock);
+    px_spin_lock(&state->lock);
     state->level = (uint8_t)px_vmap_depth();
-    px__spin_unlock(&state->lock);
+    px_spin_unlock(&state->lock);
   }
   px_tensor_mark(self, PX_MARK_NEEDS_GRAD, requires_grad);
   return PX_OK;
@@ -287,9 +287,9 @@ void px__print_history(const px_tensor *self, char *text, size_t size) {
 
 // Returns the place of the gradient and locks it.
 static px_tensor **lock_grad(px__grad_state *state, uint8_t **lock) {
-  px__box *box = __atomic_load_n(&state->box, __ATOMIC_ACQUIRE);
+  px__grad_box *box = __atomic_load_n(&state->box, __ATOMIC_ACQUIRE);
   *lock = box ? &box->lock : &state->lock;
-  px__spin_lock(*lock);
+  px_spin_lock(*lock);
   return box ? &box->grad : &state->grad;
 }
 
@@ -298,14 +298,14 @@ px_tensor *px_tensor_grad(const px_tensor *self) {
   if (!state) return NULL;
   uint8_t *lock;
   px_tensor *grad = *lock_grad(state, &lock);
-  px__spin_unlock(lock);
+  px_spin_unlock(lock);
   return grad;
 }
 
 px_tensor *px__grad_of(px__grad_state *state) {
   uint8_t *lock;
   px_tensor *grad = px_retain(*lock_grad(state, &lock));
-  px__spin_unlock(lock);
+  px_spin_unlock(lock);
   return grad;
 }
 
@@ -313,7 +313,7 @@ void px__grad_replace(px__grad_state *state, px_tensor *grad_take) {
   uint8_t *lock;
   px_tensor **place = lock_grad(state, &lock), *before = *place;
   *place = grad_take;
-  px__spin_unlock(lock);
+  px_spin_unlock(lock);
   px_release(before);
 }
 

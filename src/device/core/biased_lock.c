@@ -43,7 +43,7 @@ static void revoke_owner(px__biased_lock *l, const px__biased_lock_thread *owner
 }
 
 void px__biased_lock_enter_shared(px__biased_lock *l) {
-  px__spin_acquire(&l->spin);
+  px_spin_lock(&l->spin);
   const px__biased_lock_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
   if (owner) revoke_owner(l, owner);
   if (!pthread_equal(l->last_thread, pthread_self())) {

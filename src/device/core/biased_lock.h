@@ -27,12 +27,6 @@ struct px__biased_lock {
   pthread_t last_thread;
 };
 
-static inline void px__spin_acquire(uint8_t *spin) {
-  while (__atomic_test_and_set(spin, __ATOMIC_ACQUIRE))
-    ;
-}
-static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
-
 // start: locks may have owners from now on, if the system has such barriers.
 // here: the calling thread's record; NULL if it has never owned a lock.
 extern _Thread_local PX__HIDDEN_THREAD px__biased_lock_thread *px__biased_lock_here;
@@ -59,5 +53,5 @@ static inline void px__biased_lock_leave(px__biased_lock *l, px__biased_lock_thr
   if (PX_LIKELY(me != NULL))
     __atomic_store_n(&me->held, NULL, __ATOMIC_RELEASE);
   else
-    px__spin_release(&l->spin);
+    px_spin_unlock(&l->spin);
 }

@@ -105,7 +105,7 @@ static const px_traceback *by_number(unsigned number) {
   return stack;
 }
 
-static const char *op_now(void) { return px__history_names_ops() ? px__caller : NULL; }
+static const char *op_now(void) { return px__history_names_ops() ? px__caller() : NULL; }
 const px_traceback *px__stack_here(void) { return by_number(find(op_now(), false)); }
 const px_traceback *px__stack_at_launch(void) { return by_number(find(op_now(), true)); }
 const px_traceback *px__stack_of_lines(void) { return by_number(find(NULL, false)); }

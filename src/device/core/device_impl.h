@@ -168,8 +168,16 @@ px_status px__launch_batch_parts(const px_allocation *allocation)
     __attribute__((warn_unused_result));
 px_status px__launch_batch_end(void) __attribute__((warn_unused_result));
 bool px__launch_batch_active(void);
-// The outermost op called by this thread, for errors; NULL outside a call. Set by the layer of ops.
-extern _Thread_local PX__HIDDEN_THREAD const char *px__caller;
+// px__caller returns the name of the outermost op called by this thread, for errors and histories;
+// NULL outside a call. The layer of ops enters a call, and leaves it with the result of entering.
+extern _Thread_local PX__HIDDEN_THREAD const char *px__caller_here;
+static inline const char *px__caller(void) { return px__caller_here; }
+static inline const char *px__caller_enter(const char *op) {
+  const char *outer = px__caller_here;
+  if (!outer) px__caller_here = op;
+  return outer;
+}
+static inline void px__caller_leave(const char *outer) { px__caller_here = outer; }
 
 // ---- the profiler
 // enter_op begins the event of an op; px_profile_leave ends it. `name` is a constant, `shapes` the

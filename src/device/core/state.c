@@ -8,7 +8,7 @@ px__device *px__devices_open[PX__DEVICES];
 px_stream *px__streams[PX__STREAM_LIMIT];
 const px__opener *px__device_opener;
 int px__watching;
-_Thread_local const char *px__caller;
+_Thread_local const char *px__caller_here;
 _Thread_local const px__launch_batch_hooks *px__launch_batching;
 
 px_status px_device_init(void) { return px__device_opener->init(); }

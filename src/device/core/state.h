@@ -82,10 +82,10 @@ void px__settings_apply(px__device *d);                                 // no lo
 void px__settings_limit(px__device *d, double fraction);                // lock held
 
 // ---- trees of free memory
-void px__tree_insert(px__node **root, px__node *node);
-void px__tree_remove(px__node **root, px__node *node);
-px__node *px__tree_lower_bound(px__node *root, size_t size);  // first of at least `size`
-px__node *px__tree_next(px__node *root, px__node *of);        // next in order
+void px__tree_insert(px__tree_node **root, px__tree_node *node);
+void px__tree_remove(px__tree_node **root, px__tree_node *node);
+px__tree_node *px__tree_lower_bound(px__tree_node *root, size_t size);  // first of at least `size`
+px__tree_node *px__tree_next(px__tree_node *root, px__tree_node *of);   // next in order
 
 // ---- options of the memory history, and reasons to bypass the fast bins
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };

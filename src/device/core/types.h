@@ -34,15 +34,15 @@ typedef struct px__mark {
 } px__mark;
 
 // A node of a tree of free memory, ordered by size and then address.
-typedef struct px__node {
-  struct px__node *left, *right;
+typedef struct px__tree_node {
+  struct px__tree_node *left, *right;
   size_t size;
   uintptr_t address;
-} px__node;
+} px__tree_node;
 
 // Free blocks. Index 0 is the large pool and 1 the small one, as in PyTorch.
 typedef struct px__free_lists {
-  px__node *free[2];
+  px__tree_node *free[2];
   px__block *unsorted[2];  // the block freed last, not yet in the tree
 } px__free_lists;
 
@@ -129,7 +129,7 @@ static inline px__allocation *px__allocation_of(px_allocation *allocation) {
 struct px__block {
   px__allocation allocation;  // must be first
   px__use inline_uses[PX__INLINE_USES];
-  px__node node;                  // size and address; in a tree while free
+  px__tree_node node;             // size and address; in a tree while free
   struct px__block *prev, *next;  // neighbours in the segment
   struct px__block *queue;        // link in the list of pending frees, or of spare records
   px__segment *segment;           // changes if an expandable segment is merged or split

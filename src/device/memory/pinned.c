@@ -25,14 +25,14 @@ static const size_t MAX_BYTES = (size_t)1 << 56;
 
 typedef struct piece {
   px__allocation allocation;  // first
-  px__node node;
+  px__tree_node node;
   struct piece *next;           // in pending
   struct piece *below, *above;  // neighbours in the arena, or the range
   bool idle, paged;             // paged: part of the range
 } piece;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px__node *idle;
+static px__tree_node *idle;
 static piece *pending;
 static piece *top;  // the highest piece of the range
 // The current values also serve the limit of the cache.
@@ -44,7 +44,7 @@ static struct {
   } alloc_time, free_time;  // microseconds
 } stats;
 
-static piece *piece_of(px__node *node) {
+static piece *piece_of(px__tree_node *node) {
   return node ? (piece *)((char *)node - offsetof(piece, node)) : NULL;
 }
 
@@ -161,7 +161,8 @@ static void sweep(void) {
 // Returns the smallest idle arena of at least `bytes`, or the largest; or NULL.
 static piece *idle_arena(size_t bytes) {
   piece *largest = NULL;
-  for (px__node *node = px__tree_lower_bound(idle, 0); node; node = px__tree_next(idle, node)) {
+  for (px__tree_node *node = px__tree_lower_bound(idle, 0); node;
+       node = px__tree_next(idle, node)) {
     if (!is_arena(piece_of(node))) continue;
     largest = piece_of(node);
     if (node->size >= bytes) break;

@@ -265,7 +265,7 @@ static px_status record_uses(px__work *work, const px_access *accesses, int coun
 
 void px__work_describe(px__work *work, px_stream *stream, const char *op, const px_access *accesses,
                        int count) {
-  work->op = op, work->stream = stream, work->caller = px__caller;
+  work->op = op, work->stream = stream, work->caller = px__caller();
   px__work_find_site(work, count && accesses[0].write ? accesses[0].allocation : NULL);
 }
 

@@ -37,9 +37,9 @@ static px_status add_use(px__allocation *b, px__use use) {
 }
 
 static px_status add_use_locked(px__allocation *b, px__use use) {
-  px__spin_acquire(&b->spin);
+  px_spin_lock(&b->spin);
   px_status status = add_use(b, use);
-  px__spin_release(&b->spin);
+  px_spin_unlock(&b->spin);
   return status;
 }
 
@@ -61,20 +61,20 @@ px_status px__allocation_record_stream(px_allocation *allocation, px_stream *str
 }
 
 px_stream *px__allocation_user(px__allocation *b, int i) {
-  px__spin_acquire(&b->spin);
+  px_spin_lock(&b->spin);
   px_stream *stream = i < b->use_count ? b->uses[i].stream : NULL;
-  px__spin_release(&b->spin);
+  px_spin_unlock(&b->spin);
   return stream;
 }
 
 bool px__allocation_is_reusable(px__allocation *b, px_stream *stream) {
   bool settled = true;
   if (!b->use_count) return true;
-  px__spin_acquire(&b->spin);
+  px_spin_lock(&b->spin);
   for (int i = 0; i < b->use_count && settled; i++)
     settled = stream ? px__ordered(b->uses[i].stream, b->uses[i].seq, stream)
                      : px__completed(b->uses[i].stream) >= b->uses[i].seq;
-  px__spin_release(&b->spin);
+  px_spin_unlock(&b->spin);
   return settled;
 }
 
@@ -102,23 +102,23 @@ static bool is_ordered(const px__use *use, const px_stream *by) {
 bool px__allocation_conflict(px__allocation *b, bool write, px_stream *by, px__use *out) {
   bool found = false;
   if (by) px__device_lock(by->owner);
-  px__spin_acquire(&b->spin);
+  px_spin_lock(&b->spin);
   for (int i = 0; i < b->use_count && !found; i++)
     if ((write || b->uses[i].write) && !is_ordered(&b->uses[i], by))
       *out = b->uses[i], found = true;
   update_pending(b);
-  px__spin_release(&b->spin);
+  px_spin_unlock(&b->spin);
   if (by) px__device_unlock(by->owner);
   return found;
 }
 
 void px__allocation_forget_use(px__allocation *b, const px__use *use) {
-  px__spin_acquire(&b->spin);
+  px_spin_lock(&b->spin);
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use->stream && b->uses[i].seq == use->seq) {
       b->uses[i] = b->uses[--b->use_count];
       break;
     }
   update_pending(b);
-  px__spin_release(&b->spin);
+  px_spin_unlock(&b->spin);
 }

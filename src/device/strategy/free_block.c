@@ -4,7 +4,7 @@
 
 enum { MAX_TRIES = 16 };  // blocks examined per other stream
 
-static px__block *block_of(px__node *node) {
+static px__block *block_of(px__tree_node *node) {
   return node ? (px__block *)((char *)node - offsetof(px__block, node)) : NULL;
 }
 
@@ -30,7 +30,7 @@ static px__block *own_fit(const px__free_lists *free_lists, const px__request *r
 // Returns the best fit in the lists of others that the request's stream may use.
 static px__block *usable_fit(px__free_lists *free_lists, const px__request *r) {
   px__free_lists_sort(free_lists, r->small);
-  px__node *node = px__tree_lower_bound(free_lists->free[r->small], r->size);
+  px__tree_node *node = px__tree_lower_bound(free_lists->free[r->small], r->size);
   for (int i = 0; node && i < MAX_TRIES; i++) {
     px__block *block = block_of(node);
     if (!may_serve(block, r->size)) return NULL;

@@ -111,9 +111,9 @@ static void put_caller(writer *w) {
   const char *file;
   int line;
   px_site_get(&file, &line);
-  if (!px__caller && !file) return;
+  if (!px__caller() && !file) return;
   put(w, "\nRequested");
-  if (px__caller) put(w, " by %s", px__caller);
+  if (px__caller()) put(w, " by %s", px__caller());
   if (file) put(w, " at %s:%d", file, line);
   put(w, ".");
 }

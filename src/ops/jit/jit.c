@@ -19,7 +19,7 @@
 enum { MAX_VARIABLES = 64, MAX_CALL_DEPTH = 16, MAX_NESTING = 256 };
 
 typedef struct variable {
-  px__token name;
+  px__jit_token name;
   px__jit_type type;
   px_tensor *value;  // owned; NULL before the first assignment
 } variable;
@@ -206,12 +206,12 @@ static px_status call_math(const px__tokens *at, px_tensor **out, const values *
 
 // ---- statements
 
-static variable *find_variable(frame *f, const px__token *name) {
+static variable *find_variable(frame *f, const px__jit_token *name) {
   for (int i = f->count; i-- > 0;)
     if (px__token_same(&f->variables[i].name, name)) return &f->variables[i];
   return NULL;
 }
-static px_status add_variable(run *r, px__token name, px__jit_type type, variable **out) {
+static px_status add_variable(run *r, px__jit_token name, px__jit_type type, variable **out) {
   frame *f = r->frame;
   PX_CHECK(name.kind == PX__TOKEN_NAME, PX_RUNTIME, "a variable of %.*s has no name",
            f->function->name.length, f->function->name.at);
@@ -242,7 +242,7 @@ static px_status declaration(run *r, px__jit_type type) {
   do {
     PX_SCOPED(px_tensor) value = NULL;
     variable *made;
-    px__token name = r->words.word;
+    px__jit_token name = r->words.word;
     PX_TRY(add_variable(r, name, type, &made));
     px__tokens_next(&r->words);
     if (px__token_is(&r->words.word, "["))
@@ -261,7 +261,7 @@ static px_status assignment(run *r) {
   variable *to = find_variable(r->frame, &r->words.word);
   if (!to) return px__tokens_fail(&r->words, PX_RUNTIME, "unknown variable");
   px__tokens_next(&r->words);
-  px__token sign = r->words.word;
+  px__jit_token sign = r->words.word;
   int with = -1;
   for (int i = 0; i < BINARIES; i++) {
     size_t n = strlen(binaries[i].sign);
@@ -418,7 +418,7 @@ static px_status bind(run *r, const values *args, variable **outs, int out_count
     }
     if (!px__tokens_take(w, ",")) break;
   }
-  px__token name = r->frame->function->name;
+  px__jit_token name = r->frame->function->name;
   PX_CHECK(given == args->count, PX_RUNTIME, "%.*s takes %d arguments, but %d were given",
            name.length, name.at, given, args->count);
   PX_CHECK(references == out_count, PX_RUNTIME, "%.*s has %d reference parameters, expected %d",
@@ -476,7 +476,7 @@ static px_status call_by_name(run *r, const px__tokens *at, px_tensor **out) {
 // ---- expressions
 
 static px_status number(run *r, px_tensor **out) {
-  px__token word = r->words.word;
+  px__jit_token word = r->words.word;
   char text[64], *end;
   bool hex = word.length > 1 && (word.at[1] == 'x' || word.at[1] == 'X');
   snprintf(text, sizeof text, "%.*s", word.length, word.at);
@@ -487,7 +487,7 @@ static px_status number(run *r, px_tensor **out) {
   px__tokens_next(&r->words);
   return px_tensor_from_scalar(out, value);
 }
-static bool constant(const px__token *word, px_scalar *value) {
+static bool constant(const px__jit_token *word, px_scalar *value) {
   bool yes = px__token_is(word, "true");
   *value = px_bool(yes);
   if (yes || px__token_is(word, "false")) return true;

@@ -10,19 +10,19 @@ typedef enum px__token_kind {
   PX__TOKEN_NUMBER,
   PX__TOKEN_SIGN
 } px__token_kind;
-typedef struct px__token {
+typedef struct px__jit_token {
   const char *at;
   int length;
   px__token_kind kind;
-} px__token;
+} px__jit_token;
 
 typedef struct px__jit_function {
-  px__token name;
-  px__token element;    // the template's type parameter
-  bool returns_value;   // not void
-  const char *returns;  // start of the result type
-  const char *params;   // the opening parenthesis
-  const char *body;     // the opening brace
+  px__jit_token name;
+  px__jit_token element;  // the template's type parameter
+  bool returns_value;     // not void
+  const char *returns;    // start of the result type
+  const char *params;     // the opening parenthesis
+  const char *body;       // the opening brace
 } px__jit_function;
 
 enum { PX__JIT_FUNCTIONS = 16 };
@@ -36,7 +36,7 @@ typedef struct px__jit_code {
 typedef struct px__tokens {
   const px__jit_code *code;
   const px__jit_function *function;  // the function being read
-  px__token word;
+  px__jit_token word;
 } px__tokens;
 
 // A type. dtype is PX_DTYPE_NONE for auto.
@@ -45,8 +45,8 @@ typedef struct px__jit_type {
   bool out;  // T&
 } px__jit_type;
 
-bool px__token_is(const px__token *word, const char *text);
-bool px__token_same(const px__token *a, const px__token *b);
+bool px__token_is(const px__jit_token *word, const char *text);
+bool px__token_same(const px__jit_token *a, const px__jit_token *b);
 // px__tokens_at moves to `at`, px__tokens_next to the next token.
 void px__tokens_at(px__tokens *w, const char *at);
 void px__tokens_next(px__tokens *w);

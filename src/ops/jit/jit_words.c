@@ -9,11 +9,11 @@
 
 // ---- tokens
 
-bool px__token_is(const px__token *word, const char *text) {
+bool px__token_is(const px__jit_token *word, const char *text) {
   return word->kind != PX__TOKEN_END && (size_t)word->length == strlen(text) &&
          memcmp(word->at, text, (size_t)word->length) == 0;
 }
-bool px__token_same(const px__token *a, const px__token *b) {
+bool px__token_same(const px__jit_token *a, const px__jit_token *b) {
   return a->length == b->length && memcmp(a->at, b->at, (size_t)a->length) == 0;
 }
 
@@ -56,7 +56,7 @@ static int sign_length(const char *at) {
 }
 
 void px__tokens_at(px__tokens *w, const char *at) {
-  px__token *word = &w->word;
+  px__jit_token *word = &w->word;
   word->at = at = skip_blanks(at);
   bool number = isdigit((unsigned char)*at) || (*at == '.' && isdigit((unsigned char)at[1]));
   if (!*at)
@@ -78,8 +78,8 @@ bool px__tokens_take(px__tokens *w, const char *text) {
 px_status px__tokens_fail(const px__tokens *w, px_status code, const char *message) {
   int line = 1;
   for (const char *c = w->code->text; c < w->word.at; c++) line += *c == '\n';
-  const px__token *name = w->function ? &w->function->name : NULL;
-  const px__token *word = &w->word;
+  const px__jit_token *name = w->function ? &w->function->name : NULL;
+  const px__jit_token *word = &w->word;
   if (word->kind == PX__TOKEN_END)
     PX_FAIL(code, "%.*s, line %d: %s at the end", name ? name->length : 4, name ? name->at : "code",
             line, message);

@@ -8,7 +8,7 @@
 
 #include "formulas.h"
 #include "hidden/factor.h"
-#include "ops/core/matrices.h"
+#include "ops/core/matrix_checks.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "hidden/powers.h"
-#include "ops/core/matrices.h"
+#include "ops/core/matrix_checks.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factor.h"

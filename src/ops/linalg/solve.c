@@ -3,7 +3,7 @@
 // others are composites of them.
 #include <math.h>
 
-#include "ops/core/matrices.h"
+#include "ops/core/matrix_checks.h"
 
 #include "hidden/solve.h"
 #include "phlox/autograd.h"

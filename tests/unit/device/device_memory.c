@@ -571,7 +571,7 @@ PX_TEST(out_of_memory_errors_name_the_request_and_the_owners) {
   px__allocation_free(block_on(px_cuda(0), 512));
   px_allocation *before = block_on(px_cuda(0), 512);
   record(0, PX_HISTORY_LIVE);
-  px__caller = "linear";
+  px__caller_here = "linear";
   for (int i = 0; i < 6; i++) {
     px_site_set("net.c", i < 4 ? 7 : 8);
     blocks[i] = block_on(px_cuda(0), 9 << 20);
@@ -585,7 +585,7 @@ PX_TEST(out_of_memory_errors_name_the_request_and_the_owners) {
         "  18.00 MiB in 2 blocks: linear at net.c:8\n"
         "  512 bytes from before the history\n"
         "Possible remedy: ");
-  px__caller = NULL;
+  px__caller_here = NULL;
   px_site_set(NULL, 0);
   for (int i = 0; i < 6; i++) px__allocation_free(blocks[i]);
   px__allocation_free(before);
@@ -607,9 +607,9 @@ PX_TEST(out_of_memory_errors_suggest_remedies) {
 PX_TEST(a_live_block_keeps_its_allocation_stack) {
   simulate_plainly(1);
   record(0, PX_HISTORY_LIVE);
-  px__caller = "convolve";
+  px__caller_here = "convolve";
   px_allocation *block = block_on(px_cuda(0), 4096);
-  px__caller = NULL;
+  px__caller_here = NULL;
   OK(px_memory_record(NULL));
   const px_traceback *stack = NULL;
   OK(px_memory_snapshot(0, keep_stack, &stack));

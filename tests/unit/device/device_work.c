@@ -29,9 +29,9 @@ PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
 PX_TEST(a_kernel_error_names_the_public_op) {
   simulate_plainly(1);
   px_allocation *block = block_on(px_cuda(0), 64);
-  px__caller = "gather";
+  px__caller_here = "gather";
   OK(start("index", index_kernel, block, true, 0, 0));
-  px__caller = NULL;
+  px__caller_here = NULL;
   FAILS(px_device_synchronize(0), PX_INDEX, "It was reported by gather (kernel index) on the");
   px__allocation_free(block);
 }

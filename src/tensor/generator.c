@@ -8,7 +8,7 @@
 #include "cpu/random/mt19937.h"
 #include "cpu/random/philox.h"
 #include "phlox/extend.h"
-#include "tensor/random_impl.h"
+#include "tensor/engine_states.h"
 
 enum { DEFAULT_LIMIT = 64 };
 static const uint64_t first_seed = 67280421310721u;
@@ -170,9 +170,9 @@ static px_status check_seed(philox_position at, uint64_t seed) {
 px_status px_generator_seed(px_generator *generator, uint64_t seed) {
   PX_GIVEN(generator);
   if (generator->engine) {
-    px_mt19937_lock(generator->engine);
+    px_spin_lock(&generator->engine->lock);
     px_mt19937_seed(generator->engine, seed);
-    px_mt19937_unlock(generator->engine);
+    px_spin_unlock(&generator->engine->lock);
     return PX_OK;
   }
   PX_TRY(check_seed(get_philox(generator), seed));
@@ -190,9 +190,9 @@ size_t px_generator_state_size(const px_generator *generator) {
 
 void px_generator_get_state(px_generator *generator, void *state) {
   if (generator->engine) {
-    px_mt19937_lock(generator->engine);
+    px_spin_lock(&generator->engine->lock);
     px__mt19937_save(generator->engine, state);
-    px_mt19937_unlock(generator->engine);
+    px_spin_unlock(&generator->engine->lock);
     return;
   }
   philox_position at = get_philox(generator);
@@ -204,9 +204,9 @@ px_status px_generator_set_state(px_generator *generator, const void *state, siz
   PX_GIVEN(state);
   PX_CHECK(bytes == px_generator_state_size(generator), PX_RUNTIME, "RNG state is wrong size");
   if (generator->engine) {
-    px_mt19937_lock(generator->engine);
+    px_spin_lock(&generator->engine->lock);
     px_status status = px__mt19937_load(generator->engine, state);
-    px_mt19937_unlock(generator->engine);
+    px_spin_unlock(&generator->engine->lock);
     PX_TRY(status);
     return PX_OK;
   }
@@ -243,10 +243,10 @@ px_status px_generator_clone(px_generator **out, px_generator *generator) {
   PX_SCOPED(px_generator) made = NULL;
   PX_TRY(allocate(&made, generator->device));
   if (generator->engine) {
-    px_mt19937_lock(generator->engine);
+    px_spin_lock(&generator->engine->lock);
     *made->engine = *generator->engine;
-    px_mt19937_unlock(generator->engine);
-    px_mt19937_unlock(made->engine);
+    px_spin_unlock(&generator->engine->lock);
+    px_spin_unlock(&made->engine->lock);
   } else {
     PX_TRY(new_state(&made->state));
     set_philox(made, get_philox(generator));
@@ -299,9 +299,9 @@ static philox_position reserve(px_generator *generator, uint64_t words) {
 
 uint64_t px_generator_next(px_generator *generator) {
   if (generator->engine) {
-    px_mt19937_lock(generator->engine);
+    px_spin_lock(&generator->engine->lock);
     uint64_t bits = px_mt19937_random64(generator->engine);
-    px_mt19937_unlock(generator->engine);
+    px_spin_unlock(&generator->engine->lock);
     return bits;
   }
   philox_position at = reserve(generator, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks, results and batches of matrix ops.
-#include "ops/core/matrices.h"
+#include "ops/core/matrix_checks.h"
 
 #include <stdio.h>
 
@@ -49,7 +49,7 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t) {
 
 px_status px__check_fits(const px_call *call, bool fits) {
   PX_CHECK(fits, PX_RUNTIME, "%s: sizes or dtypes of the arguments do not match",
-           px__caller ? px__caller : call->op->name);
+           px__caller() ? px__caller() : call->op->name);
   return PX_OK;
 }
 px_status px__check_kernel(const px_call *call, const px_tensor *t, bool square) {

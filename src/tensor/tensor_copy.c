@@ -242,8 +242,8 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
 // result sizes.
 static px_status check_values(const px_tensor *self) {
   if (PX_LIKELY(px__tensor_device(self).type != PX_META)) return PX_OK;
-  PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s needs values, but meta tensors have none",
-           px__caller);
+  PX_CHECK(!px__caller(), PX_UNIMPLEMENTED, "%s needs values, but meta tensors have none",
+           px__caller());
   PX_FAIL(PX_RUNTIME, "Tensor.item() cannot be called on meta tensors");
 }
 

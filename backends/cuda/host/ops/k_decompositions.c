@@ -7,7 +7,7 @@
 #include "cuda/host/library/cusolver.h"
 #include "cuda/host/library/gemm.h"
 #include "cuda/host/ops/kernel.h"
-#include "cuda/matrices_params.h"
+#include "cuda/pivots_params.h"
 #include "kernel_args/factor.h"
 #include "kernel_args/solve.h"
 
@@ -170,7 +170,7 @@ static px_status write_addresses(const px_launch *l, void ***out, const px_opera
   k_places p = {o->data, addresses, count > 1 ? (char *)at(o, 1, last) - (char *)o->data : 0,
                 count};
   *out = addresses;
-  return px__cuda_over(l, "matrices", "places", count, &p);
+  return px__cuda_over(l, "pivots", "places", count, &p);
 }
 
 // ---- positive-definite matrices
@@ -311,7 +311,7 @@ PX_CUDA_KERNEL(lu_solve) {
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.lines * p.count) * sizeof(int), &t.in[1].data));
   p.to = t.in[1].data;
-  PX_CUDA_PASS(px__cuda_over(l, "matrices", "exchanges", p.lines * p.count, &p));
+  PX_CUDA_PASS(px__cuda_over(l, "pivots", "exchanges", p.lines * p.count, &p));
   PX_CUDA_PASS(as_columns(l, &t.in[0], &s, args->LU));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
   if (are_many(&t.in[0], count) && is_even(&t.in[0])) {
@@ -339,7 +339,7 @@ PX_CUDA_KERNEL(permutation) {
   p.parts = is_complex(out) ? 2 : 1;
   bool wide = out->dtype == PX_FLOAT64 || out->dtype == PX_COMPLEX128;
   const char *function = wide ? "permutation_f64" : "permutation_f32";
-  PX_CUDA_PASS(px__cuda_over(l, "matrices", function, p.lines, &p));
+  PX_CUDA_PASS(px__cuda_over(l, "pivots", function, p.lines, &p));
   return px__cuda_dense_close(&d);
 }
 

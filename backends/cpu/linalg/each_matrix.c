@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a function on each matrix of a batch; copies matrices and integers for LAPACK.
-#include "cpu/linalg/matrices.h"
+#include "cpu/linalg/each_matrix.h"
 
 #include <stdlib.h>
 

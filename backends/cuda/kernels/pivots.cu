@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pivots of decompositions, and addresses of matrices. Grid-stride loops over numbers or matrices.
-#include "cuda/matrices_params.h"
+#include "cuda/pivots_params.h"
 #include "device.cuh"
 
 static __device__ __forceinline__ int32_t checked(const k_exchanges &p, int64_t i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the kernels of matrices.cu: see params.h.
+// Parameters of the kernels of pivots.cu: see params.h.
 #pragma once
 #include "cuda/params.h"
 
