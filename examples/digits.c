@@ -25,9 +25,10 @@ typedef struct job {
   const char *data, *folder;
   px_device devices[DEVICE_LIMIT];
   int device_count;
-  px_dataset *train, *held_out;
+  px_list *train, *held_out;  // images and labels
   px_module *net;
   px_optimizer *optimizer;
+  int64_t order[IMAGES];  // of the images, drawn at random
   double losses[EPOCHS * (TRAIN / BATCH + 1)];
   int steps;
 } job;
@@ -55,16 +56,12 @@ static px_status load_data(job *j) {
   static int64_t labels[IMAGES];
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
-  PX_SCOPED(px_dataset) all = NULL;
-  px_dataset *parts[2];
   PX_TRY(read_csv(j->data, images, labels));
   PX_TRY(px_tensor_from_data(&x, images, 4, (int64_t[]){IMAGES, 1, 8, 8}, PX_FLOAT32, px_cpu()));
   PX_TRY(px_tensor_from_data(&y, labels, 1, (int64_t[]){IMAGES}, PX_INT64, px_cpu()));
-  PX_TRY(px_dataset_tensors(&all, (px_tensor *[]){x, y}, 2));
-  PX_TRY(px_dataset_random_split(parts, all, (int64_t[]){TRAIN, HELD_OUT}, 2, NULL));
-  j->train = parts[0];
-  j->held_out = parts[1];
-  return PX_OK;
+  PX_TRY(px_random_permutation(j->order, IMAGES, NULL));
+  PX_TRY(px_collate_rows(&j->train, (px_tensor *[]){x, y}, 2, j->order, TRAIN));
+  return px_collate_rows(&j->held_out, (px_tensor *[]){x, y}, 2, j->order + TRAIN, HELD_OUT);
 }
 
 // ---- the network
@@ -130,28 +127,26 @@ static px_status train_step(double *loss_out, job *j, px_list *batch) {
   return PX_OK;
 }
 
-static px_status train_epoch(job *j, px_loader *loader, int epoch) {
-  PX_SCOPED(px_loader_iter) pass = NULL;
-  PX_TRY(px_loader_start(&pass, loader));
-  for (int64_t i = 0, n = px_loader_length(loader); i < n; i++) {
+static px_status train_epoch(job *j, int epoch) {
+  int64_t unused;
+  PX_TRY(px_seed_draw(&unused, NULL));  // as PyTorch's DataLoader does for its workers
+  PX_TRY(px_random_order(j->order, TRAIN, TRAIN, false, NULL));
+  for (int i = 0; i < TRAIN; i += BATCH) {
     PX_SCOPED(px_list) batch = NULL;
     double loss = 0;
-    PX_TRY(px_loader_next(&batch, pass));
+    int count = i + BATCH < TRAIN ? BATCH : TRAIN - i;
+    PX_TRY(px_collate_rows(&batch, px_list_items(j->train), 2, j->order + i, count));
     PX_TRY(train_step(&loss, j, batch));
     j->losses[j->steps++] = loss;
-    progress(j, epoch, loss, i == n - 1);
+    progress(j, epoch, loss, i + BATCH >= TRAIN);
   }
   return PX_OK;
 }
 
 static px_status train(job *j) {
-  PX_SCOPED(px_loader) loader = NULL;
-  px_loader_options options = {
-      .batch_size = BATCH, .shuffle = true, .pin_memory = true, .workers = 1};
   struct timespec from, to;
-  PX_TRY(px_loader_new(&loader, j->train, &options));
   clock_gettime(CLOCK_MONOTONIC, &from);
-  for (int epoch = 0; epoch < EPOCHS; epoch++) PX_TRY(train_epoch(j, loader, epoch));
+  for (int epoch = 0; epoch < EPOCHS; epoch++) PX_TRY(train_epoch(j, epoch));
   clock_gettime(CLOCK_MONOTONIC, &to);
   double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
   fprintf(stderr, "%d steps in %.2f s: %.0f images/s\n", j->steps, seconds,
@@ -291,14 +286,11 @@ static px_status picture(const job *j, const float *images, const int64_t *guess
 
 static px_status evaluate(job *j) {
   static float images[HELD_OUT * PIXELS];
-  static int64_t labels[HELD_OUT], guesses[HELD_OUT], order[HELD_OUT];
-  PX_SCOPED(px_list) all = NULL;
+  static int64_t labels[HELD_OUT], guesses[HELD_OUT];
   int right = 0;
-  for (int i = 0; i < HELD_OUT; i++) order[i] = i;
-  PX_TRY(px_dataset_batch(&all, j->held_out, order, HELD_OUT));
-  PX_TRY(px_tensor_read(px_list_get(all, 0), images, sizeof images));
-  PX_TRY(px_tensor_read(px_list_get(all, 1), labels, sizeof labels));
-  PX_TRY(predict(j, px_list_get(all, 0), guesses));
+  PX_TRY(px_tensor_read(px_list_get(j->held_out, 0), images, sizeof images));
+  PX_TRY(px_tensor_read(px_list_get(j->held_out, 1), labels, sizeof labels));
+  PX_TRY(predict(j, px_list_get(j->held_out, 0), guesses));
   for (int i = 0; i < HELD_OUT; i++) right += guesses[i] == labels[i];
   printf("held-out accuracy %.2f %% (%d of %d)\n", 100.0 * right / HELD_OUT, right, HELD_OUT);
   PX_CHECK(right >= 0.97 * HELD_OUT, PX_RUNTIME, "the accuracy is below 97 %%");

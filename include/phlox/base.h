@@ -252,7 +252,7 @@ PX_API void px_interrupt_wait(void *condition, void *mutex);
 PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
 // While on, kernels launched by the calling thread run on it alone, and px_num_threads returns 1.
-// For worker threads running in parallel, such as those of a loader.
+// For worker threads running in parallel.
 PX_API void px_set_single_threaded(bool on);
 
 // Instruction sets of CPU kernels, from fewest to most. Each includes the ones before it.

@@ -10,7 +10,6 @@ extern "C" {
 #endif
 
 typedef struct px_optimizer px_optimizer;
-typedef struct px_scheduler px_scheduler;
 
 typedef struct px_option {
   const char *name;  // "lr"
@@ -131,8 +130,9 @@ PX_API void px_lbfgs_clear(px_lbfgs_memory *memory);
 
 // ---- learning-rate schedules
 //
-// A schedule has a kind with options, like an optimiser. It counts epochs. Making it sets the rates
-// of epoch last_epoch + 1 (last_epoch is -1 at the start); each step sets those of the next epoch.
+// A schedule has a kind with options, like an optimiser, and gives a rate for each epoch, from 0:
+//     px_schedule stairs = {.kind = px_scheduler_kind_find("StepLR"), .options = options};
+//     PX_TRY(px_optimizer_schedule(optimizer, &stairs, epoch));
 typedef struct px_scheduler_kind px_scheduler_kind;
 // The kinds of the library ("StepLR"): the i-th, or one by name; NULL if there is none.
 PX_API const px_scheduler_kind *px_scheduler_kind_at(int i);
@@ -161,46 +161,27 @@ PX_CALL px_scheduler_kind_rate(double *lr, double *momentum, const px_scheduler_
                                const px_schedule_point *at, bool closed);
 // The first rate of a group, for kinds that set it (OneCycleLR); NAN for others.
 PX_API double px_scheduler_kind_first(const px_scheduler_kind *kind, const double *options);
-// The state of ReduceLROnPlateau. px_plateau_step is true if the rates must be reduced now;
-// px_plateau_rate returns the reduced rate.
+// `options` are all in the kind's order, NAN for a default, or NULL for all defaults; `milestones`
+// are epochs in any order.
+typedef struct px_schedule {
+  const px_scheduler_kind *kind;
+  const double *options;
+  const int64_t *milestones;
+  int milestone_count;
+} px_schedule;
+// Sets the rates of all groups to those of `epoch`, by the kind's closed formula; without one, by
+// the rates of the epoch before. Call it for epoch 0 before the first step. The first call records
+// the initial rates, unless they are set (px_optimizer_set_initial_lr). PX_VALUE for invalid
+// options.
+PX_CALL px_optimizer_schedule(px_optimizer *self, const px_schedule *schedule, int64_t epoch);
+// The state of ReduceLROnPlateau, which depends on a metric: `best` is INFINITY at first, or
+// -INFINITY to maximise. px_plateau_step is true if the rates must be reduced now; px_plateau_rate
+// returns the reduced rate. Both take all options of the kind.
 typedef struct px_plateau {
   double best, bad_epochs, cooling;
 } px_plateau;
 PX_API bool px_plateau_step(px_plateau *self, const double *options, double metric);
 PX_API double px_plateau_rate(const double *options, double lr);
-// Makes a schedule. `options` are in the kind's order, NAN for a default, or NULL for all defaults;
-// `milestones` are epochs in any order. PX_VALUE for invalid options; PX_KEY when resuming at an
-// epoch with a group without initial rate (px_optimizer_set_initial_lr).
-PX_CALL px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind, px_optimizer *optimizer,
-                         const double *options, const int64_t *milestones, int count,
-                         int64_t last_epoch);
-// Makes a schedule with user-defined rates: the function receives the present rates of the groups
-// in `rates` and replaces them. The caller makes the first step, to epoch last_epoch + 1.
-typedef px_status (*px_rates)(double *rates, int groups, const px_scheduler *self, void *context);
-PX_CALL px_scheduler_custom(px_scheduler **out, px_optimizer *optimizer, px_rates rates,
-                            void *context, int64_t last_epoch);
-// StepLR multiplies lr by gamma every step_size steps; CosineAnnealingLR anneals it to eta_min
-// along a cosine over t_max steps.
-PX_CALL px_scheduler_step_lr(px_scheduler **out, px_optimizer *optimizer, int64_t step_size,
-                             double gamma);
-PX_CALL px_scheduler_cosine(px_scheduler **out, px_optimizer *optimizer, int64_t t_max,
-                            double eta_min);
-PX_CALL px_scheduler_step(px_scheduler *self);
-// Moves to any epoch, by the kind's closed formula if it has one. PX_VALUE if `epoch` is inf or
-// NaN.
-PX_CALL px_scheduler_step_to(px_scheduler *self, double epoch);
-// Makes a step of ReduceLROnPlateau: reduces the rates if `metric` has not improved for `patience`
-// steps.
-PX_CALL px_scheduler_step_metric(px_scheduler *self, double metric);
-// Options, and the state of ReduceLROnPlateau ("best", "num_bad_epochs", "cooldown_counter"), by
-// name; PX_KEY for an unknown name.
-PX_CALL px_scheduler_get(double *out, const px_scheduler *self, const char *option);
-PX_CALL px_scheduler_set(px_scheduler *self, const char *option, double value);
-PX_API double px_scheduler_last_lr(const px_scheduler *self, int group);
-PX_API int64_t px_scheduler_epoch(const px_scheduler *self);
-// The initial rate of a group; settable for restoring.
-PX_CALL px_scheduler_set_base_lr(px_scheduler *self, int group, double lr);
-PX_API double px_scheduler_base_lr(const px_scheduler *self, int group);
 
 // Scales all gradients to a total norm of at most max_norm. *total (new reference; may be NULL) is
 // the norm before, a 0-dim tensor on the first gradient's device. norm_type may be INFINITY. With

@@ -122,22 +122,6 @@ char *px__whole_text(double value, char *text, size_t bytes);  // "-1"
 
 enum { PX__SCHEDULE_LIMIT = 14 };
 
-struct px_scheduler {
-  px_object head;
-  const px_scheduler_kind *kind;  // NULL: custom
-  px_optimizer *optimizer;
-  int64_t epoch;                       // atomic
-  int64_t first;                       // the epoch of the construction
-  double options[PX__SCHEDULE_LIMIT];  // in the order of the kind's table; atomic
-  int64_t *milestones;                 // ascending
-  int milestone_count;
-  double *base;  // per group present at construction; atomic
-  int groups;
-  px_rates rates;
-  void *context;
-  px_plateau plateau;  // of ReduceLROnPlateau; atomic
-};
-
 // A row of the generated table (optim/*.optim). Without `next` and `at` the schedule depends on a
 // metric.
 struct px_scheduler_kind {
@@ -169,4 +153,3 @@ double px__one_cycle_first(const double *options);  // initial rate
 double px__cyclic_rate(const px_schedule_point *at);
 px_status px__cyclic_momentum(double *out, const px_schedule_point *at);
 double px__swa_rate(const px_schedule_point *at);
-void px__plateau_begin(px_plateau *self, const double *options);

@@ -173,10 +173,6 @@ enum {
   PLATEAU_EPS
 };
 
-void px__plateau_begin(px_plateau *self, const double *options) {
-  *self = (px_plateau){.best = options[PLATEAU_MODE] != 0 ? -INFINITY : INFINITY};
-}
-
 static bool is_better(const px_plateau *self, const double *o, double metric) {
   bool maximize = o[PLATEAU_MODE] != 0, absolute = o[PLATEAU_ABSOLUTE] != 0;
   double by = maximize ? o[PLATEAU_THRESHOLD] : -o[PLATEAU_THRESHOLD];

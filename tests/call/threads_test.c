@@ -85,31 +85,6 @@ PX_TEST(modes_are_saved_and_restored_exactly) {
 }
 
 // ---- threads of the library
-static px_status note(px_list **out, const int64_t *indices, int64_t count, void *context) {
-  *(seen *)context = read_settings();
-  return px_list_new(out, NULL, 0);
-}
-static int64_t one(void *context) { return 1; }
-
-PX_TEST(loader_workers_inherit_the_modes_of_the_iterators_creator) {
-  static const px_dataset_kind kind = {.name = "look", .length = one, .batch = note};
-  seen there = {.grad = true};
-  PX_SCOPED(px_dataset) dataset = NULL;
-  PX_SCOPED(px_loader) loader = NULL;
-  PX_SCOPED(px_loader_iter) iterator = NULL;
-  PX_SCOPED(px_list) batch = NULL;
-  OK(px_dataset_new(&dataset, &kind, &there));
-  OK(px_loader_new(&loader, dataset, &(px_loader_options){.workers = 1}));
-  px_grad_set_enabled(false);
-  OK(px_device_set_default(px_cuda(0)));
-  OK(px_set_num_threads(3));
-  OK(px_loader_start(&iterator, loader));
-  OK(px_loader_next(&batch, iterator));
-  CHECK(!there.grad && px_device_equal(there.device, px_cuda(0)));
-  CHECK_EQ(there.threads, 1);
-  CHECK_EQ(px_num_threads(), 3);
-}
-
 PX_TEST(a_single_threaded_caller_has_one_thread) {
   OK(px_set_num_threads(3));
   px_set_single_threaded(true);

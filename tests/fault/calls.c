@@ -700,12 +700,13 @@ static px_status rates(job *j) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_optimizer) optimizer = NULL;
-  PX_SCOPED(px_scheduler) scheduler = NULL;
+  px_schedule schedule = {.kind = px_scheduler_kind_find("CosineAnnealingLR"),
+                          .options = (double[]){4, 0}};
   PX_TRY(numbers(&x, j, 2, 2, true));
   PX_TRY(px_optimizer_new(&optimizer, "Adam"));
   PX_TRY(px_optimizer_add(optimizer, &x, 1));
   PX_TRY(px_optimizer_set(optimizer, -1, "lr", 0.25));
-  PX_TRY(px_scheduler_cosine(&scheduler, optimizer, 4, 0));
+  PX_TRY(px_optimizer_schedule(optimizer, &schedule, 0));
   PX_TRY(px_mul(&y, x, x));
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
@@ -713,7 +714,7 @@ static px_status rates(job *j) {
   PX_TRY(px_clip_grads_with_norm(&x, 1, 1, total));
   PX_TRY(px_clip_grad_value(&x, 1, 0.5));
   PX_TRY(px_optimizer_step(optimizer));
-  PX_TRY(px_scheduler_step(scheduler));
+  PX_TRY(px_optimizer_schedule(optimizer, &schedule, 1));
   PX_TRY(add_to_loss(j, total));
   return add_to_loss(j, x);
 }
@@ -738,35 +739,20 @@ static px_status conjugate_views(job *j) {
   return add_to_loss(j, part);
 }
 
-static px_status iterate(job *j, px_loader *loader) {
-  PX_SCOPED(px_loader_iter) iter = NULL;
-  PX_TRY(px_loader_start(&iter, loader));
-  for (;;) {
-    PX_SCOPED(px_list) batch = NULL;
-    px_status status = px_loader_next(&batch, iter);
-    if (status == PX_STOP) return px_error_clear(), PX_OK;
-    PX_TRY(status);
-    PX_TRY(add_all_to_loss(j, batch));
-  }
-}
-
-static px_status batches_of(job *j, int workers) {
+static px_status batches(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
-  PX_SCOPED(px_dataset) rows = NULL;
-  PX_SCOPED(px_dataset) part = NULL;
-  PX_SCOPED(px_loader) loader = NULL;
   job home = {px_cpu(), NULL, 0, 0};
-  px_loader_options options = {.batch_size = 2, .shuffle = true, .workers = workers};
-  options.pin_memory = j->device.type == PX_CUDA;
+  int64_t order[6];
   px_manual_seed(1);
   PX_TRY(numbers(&x, &home, 6, 2, false));
-  PX_TRY(px_dataset_tensors(&rows, &x, 1));
-  PX_TRY(px_dataset_subset(&part, rows, (int64_t[]){0, 2, 3, 5, 4}, 5));
-  PX_TRY(px_loader_new(&loader, part, &options));
-  return iterate(j, loader);
+  PX_TRY(px_random_order(order, 6, 6, false, NULL));
+  for (int i = 0; i < 6; i += 2) {
+    PX_SCOPED(px_list) batch = NULL;
+    PX_TRY(px_collate_rows(&batch, &x, 1, order + i, 2));
+    PX_TRY(add_all_to_loss(j, batch));
+  }
+  return PX_OK;
 }
-static px_status batches(job *j) { return batches_of(j, 0); }
-static px_status batches_of_workers(job *j) { return batches_of(j, 2); }
 
 static px_status tree_of(px_tree **out, const job *j) {
   PX_SCOPED(px_tree) made = NULL;
@@ -865,7 +851,6 @@ static const struct row {
             {"pruned", pruned, CPU | ONE},
             {"formats", formats, CPU | ONE},
             {"batches", batches, CPU | ONE},
-            {"batches_of_workers", batches_of_workers, CPU | ONE},
             {"trees_in_files", trees_in_files, CPU | ONE}};
 
 static const struct row *current;

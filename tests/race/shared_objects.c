@@ -16,7 +16,6 @@ typedef struct world {
   px_module *linear;                // its first child at first; `leaf` is the weight
   px_dict *state;
   px_optimizer *optimizer;
-  px_scheduler *scheduler;
 } world;
 
 // An action on the world `w`.
@@ -92,17 +91,9 @@ ACTION(read_optimizer) {
   return PX_OK;
 }
 
-ACTION(step_schedule) { return px_scheduler_step(W->scheduler); }
-ACTION(move_schedule) { return px_scheduler_step_to(W->scheduler, 2); }
-ACTION(set_schedule) { return px_scheduler_set(W->scheduler, "gamma", 0.5); }
-
-ACTION(read_schedule) {
-  double value;
-  PX_TRY(px_scheduler_get(&value, W->scheduler, "gamma"));
-  (void)px_scheduler_last_lr(W->scheduler, 0);
-  (void)px_scheduler_base_lr(W->scheduler, 0);
-  (void)px_scheduler_epoch(W->scheduler);
-  return PX_OK;
+ACTION(schedule) {
+  px_schedule stairs = {.kind = px_scheduler_kind_find("StepLR"), .options = (double[]){2, 0.5}};
+  return px_optimizer_schedule(W->optimizer, &stairs, 2);
 }
 
 // ---- modules
@@ -277,10 +268,7 @@ static const struct {
     ROW(replace_state, OPTIMIZERS),
     ROW(remove_state, OPTIMIZERS),
     ROW(read_optimizer, OPTIMIZERS),
-    ROW(step_schedule, OPTIMIZERS),
-    ROW(move_schedule, OPTIMIZERS),
-    ROW(set_schedule, OPTIMIZERS),
-    ROW(read_schedule, OPTIMIZERS),
+    ROW(schedule, OPTIMIZERS),
     ROW(replace_parameter, MODULES),
     ROW(move_entry, MODULES),
     ROW(change_buffers, MODULES),
@@ -318,14 +306,13 @@ static void begin(world *w) {
   OK(px_ones(&w->rate, (int64_t[]){1}, 1, PX_FLOAT32, px_cpu(), false, false));
   OK(px_module_state_dict(&w->state, w->module, ""));
   OK(px_adam_new(&w->optimizer, &w->leaf, 1));
-  OK(px_scheduler_step_lr(&w->scheduler, w->optimizer, 2, 0.5));
   OK(px_tensor_set_grad(w->leaf, w->slope));
 }
 
 static void end(world *w) {
   px_release(w->leaf), px_release(w->input), px_release(w->slope), px_release(w->rate);
   px_release(w->module), px_release(w->linear), px_release(w->state);
-  px_release(w->scheduler), px_release(w->optimizer);
+  px_release(w->optimizer);
 }
 
 static void run_pairs(int set) {

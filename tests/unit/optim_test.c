@@ -265,38 +265,33 @@ PX_TEST(nesterov_needs_momentum) {
 
 // ---- schedules
 
-static void check_rates(px_scheduler *s, px_optimizer *o, const double *rates) {
-  for (int i = 0; i < 9; i++) {
+// The first rates of a group with rate `base`.
+static void check_rates(px_schedule schedule, double base, const double *rates, int count) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  OK(px_optimizer_set(o, 0, "lr", base));
+  for (int i = 0; i < count; i++) {
     double lr;
+    OK(px_optimizer_schedule(o, &schedule, i));
     OK(px_optimizer_get(&lr, o, 0, "lr"));
-    CHECK_NEAR(lr, rates[i], 1e-16);
-    CHECK_NEAR(px_scheduler_last_lr(s, 0), lr, 0);
-    CHECK_EQ(px_scheduler_epoch(s), i);
+    CHECK_NEAR(lr, rates[i], 1e-15);
     OK(px_optimizer_step(o));
-    OK(px_scheduler_step(s));
   }
 }
 
 PX_TEST(step_lr_matches_pytorch) {
-  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
-  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  PX_SCOPED(px_scheduler) s = NULL;
-  OK(px_optimizer_set(o, 0, "lr", 0.1));
-  OK(px_scheduler_step_lr(&s, o, 2, 0.5));
-  check_rates(
-      s, o, (double[]){0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, 0.0062500000000000003});
+  px_schedule stairs = {.kind = px_scheduler_kind_find("StepLR"), .options = (double[]){2, 0.5}};
+  check_rates(stairs, 0.1, (double[]){0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125}, 8);
 }
 
 PX_TEST(cosine_annealing_matches_pytorch) {
-  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
-  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  PX_SCOPED(px_scheduler) s = NULL;
-  OK(px_optimizer_set(o, 0, "lr", 0.1));
-  OK(px_scheduler_cosine(&s, o, 4, 0.01));
-  check_rates(s, o,
+  px_schedule wave = {.kind = px_scheduler_kind_find("CosineAnnealingLR"),
+                      .options = (double[]){4, 0.01}};
+  check_rates(wave, 0.1,
               (double[]){0.10000000000000001, 0.086819805153394644, 0.055000000000000007,
                          0.023180194846605363, 0.01, 0.023180194846605363, 0.055000000000000021,
-                         0.086819805153394686, 0.10000000000000006});
+                         0.086819805153394686, 0.10000000000000006},
+              9);
 }
 
 // Options of each kind, in order.
@@ -331,106 +326,84 @@ PX_TEST(kinds_list_their_options) {
   CHECK_NEAR(adam[2].fallback, 0.999, 0);
 }
 
+// The rate after `lr` by a kind's recursive formula.
+static double next_rate(const px_scheduler_kind *kind, px_schedule_point at, double lr) {
+  double next, momentum;
+  at.lr = lr;
+  OK(px_scheduler_kind_rate(&next, &momentum, kind, &at, false));
+  return next;
+}
+
 PX_TEST(recursive_and_closed_forms_agree) {
   for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++) {
-    PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
-    PX_SCOPED(px_tensor) q = leaf((float[]){1}, 1);
-    PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-    PX_SCOPED(px_optimizer) other = optimizer("SGD", q);
-    PX_SCOPED(px_scheduler) s = NULL;
-    PX_SCOPED(px_scheduler) t = NULL;
     const px_scheduler_kind *kind = px_scheduler_kind_find(schedules[k].name);
+    double first = px_scheduler_kind_first(kind, schedules[k].options);
+    double base = isnan(first) ? 1 : first, lr = base, rates[12];
     const int64_t milestones[] = {7, 2, 7};
-    OK(px_optimizer_set(o, 0, "lr", 1));
-    OK(px_optimizer_set(other, 0, "lr", 1));
-    OK(px_scheduler_new(&s, kind, o, schedules[k].options, milestones, 3, -1));
-    OK(px_scheduler_new(&t, kind, other, schedules[k].options, milestones, 3, -1));
     for (int epoch = 0; epoch < 12; epoch++) {
-      OK(px_scheduler_step_to(t, epoch));
-      CHECK_EQ(px_scheduler_epoch(s), px_scheduler_epoch(t));
-      CHECK_NEAR(px_scheduler_last_lr(s, 0), px_scheduler_last_lr(t, 0), 1e-15);
-      OK(px_scheduler_step(s));
+      px_schedule_point at = {
+          schedules[k].options, milestones, 3, epoch, base, lr, epoch, epoch == 0};
+      rates[epoch] = lr = next_rate(kind, at, lr);
     }
+    check_rates((px_schedule){kind, schedules[k].options, milestones, 3}, base, rates, 12);
   }
 }
 
 PX_TEST(one_cycle_ends_on_time_and_cycles_momentum) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  PX_SCOPED(px_scheduler) s = NULL;
-  double momentum, options[12] = {0.5, 4};
+  double value, options[12] = {0.5, 4};
   for (int i = 2; i < 12; i++) options[i] = NAN;
-  FAILS(px_scheduler_new(&s, px_scheduler_kind_find("OneCyleLR"), o, options, NULL, 0, -1),
-        PX_ATTRIBUTE, "there is no schedule 'OneCyleLR': the nearest name is OneCycleLR");
-  OK(px_scheduler_new(&s, px_scheduler_kind_find("OneCycleLR"), o, options, NULL, 0, -1));
-  FAILS(px_scheduler_set(s, "max_lr_", 1), PX_KEY,
-        "no option 'max_lr_': the nearest name is max_lr");
-  CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.02, 1e-15);
-  OK(px_optimizer_get(&momentum, o, 0, "momentum"));
-  CHECK_NEAR(momentum, 0.95, 1e-15);
-  for (int i = 0; i < 4; i++) OK(px_scheduler_step(s));
-  FAILS(px_scheduler_step(s), PX_VALUE,
+  px_schedule cycle = {.kind = px_scheduler_kind_find("OneCyleLR"), .options = options};
+  FAILS(px_optimizer_schedule(o, &cycle, 0), PX_ATTRIBUTE,
+        "there is no schedule 'OneCyleLR': the nearest name is OneCycleLR");
+  cycle.kind = px_scheduler_kind_find("OneCycleLR");
+  for (int i = 0; i <= 4; i++) OK(px_optimizer_schedule(o, &cycle, i));
+  FAILS(px_optimizer_schedule(o, &cycle, 5), PX_VALUE,
         "Tried to step 5 times. The specified number of total steps is 4");
-  CHECK_EQ(px_scheduler_epoch(s), 4);
+  OK(px_optimizer_schedule(o, &cycle, 0));
+  OK(px_optimizer_get(&value, o, 0, "lr"));
+  CHECK_NEAR(value, 0.02, 1e-15);
+  OK(px_optimizer_get(&value, o, 0, "momentum"));
+  CHECK_NEAR(value, 0.95, 1e-15);
+}
+
+PX_TEST(a_cycle_of_momentum_requires_momentum) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("Adagrad", p);
+  double options[12];
+  memcpy(options, schedules[8].options, sizeof options);
+  options[6] = 1;
+  px_schedule cycle = {.kind = px_scheduler_kind_find("OneCycleLR"), .options = options};
+  FAILS(px_optimizer_schedule(o, &cycle, 0), PX_VALUE, "optimizer must support momentum or beta1");
 }
 
 PX_TEST(reduce_on_plateau_lowers_the_rate) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  PX_SCOPED(px_scheduler) s = NULL;
-  PX_SCOPED(px_scheduler) stair = NULL;
   static const double metrics[] = {3, 2, 2, 2, 1}, rates[] = {0.1, 0.1, 0.1, 0.05, 0.05};
-  double best, options[] = {0, 0.5, 1, NAN, NAN, NAN, NAN, NAN};
-  OK(px_optimizer_set(o, 0, "lr", 0.1));
-  OK(px_scheduler_new(&s, px_scheduler_kind_find("ReduceLROnPlateau"), o, options, NULL, 0, -1));
+  double lr = 0.1, options[] = {0, 0.5, 1, 1e-4, 0, 0, 0, 1e-8};
+  px_plateau state = {.best = INFINITY};
   for (int i = 0; i < 5; i++) {
-    OK(px_scheduler_step_metric(s, metrics[i]));
-    CHECK_NEAR(px_scheduler_last_lr(s, 0), rates[i], 1e-15);
+    if (px_plateau_step(&state, options, metrics[i])) lr = px_plateau_rate(options, lr);
+    CHECK_NEAR(lr, rates[i], 1e-15);
   }
-  OK(px_scheduler_get(&best, s, "best"));
-  CHECK_NEAR(best, 1, 0);
-  FAILS(px_scheduler_step(s), PX_TYPE, "missing 1 required positional argument: 'metrics'");
-  OK(px_scheduler_step_lr(&stair, o, 1, 0.5));
-  FAILS(px_scheduler_step_metric(stair, 1), PX_TYPE, "does not depend on a metric");
-  FAILS(px_scheduler_get(&best, stair, "best"), PX_KEY, "no option 'best'");
-  FAILS(px_scheduler_set(stair, "speed", 1), PX_KEY, "no option 'speed'");
-}
-
-static px_status halved(double *rates, int groups, const px_scheduler *self, void *context) {
-  if (px_scheduler_epoch(self) == 2) PX_FAIL(PX_VALUE, "no more");
-  for (int g = 0; g < groups; g++) rates[g] /= 2;
-  return PX_OK;
-}
-
-PX_TEST(custom_schedules_set_the_rates) {
-  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
-  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  PX_SCOPED(px_scheduler) s = NULL;
-  OK(px_optimizer_set(o, 0, "lr", 1));
-  OK(px_scheduler_custom(&s, o, halved, NULL, -1));
-  OK(px_scheduler_step(s));
-  OK(px_scheduler_step(s));
-  CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.25, 0);
-  FAILS(px_scheduler_step(s), PX_VALUE, "no more");
-  CHECK_EQ(px_scheduler_epoch(s), 1);
+  CHECK_NEAR(state.best, 1, 0);
+  px_schedule plateau = {.kind = px_scheduler_kind_find("ReduceLROnPlateau"), .options = options};
+  FAILS(px_optimizer_schedule(o, &plateau, 0), PX_TYPE,
+        "missing 1 required positional argument: 'metrics'");
 }
 
 PX_TEST(a_schedule_resumes_from_an_epoch) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  PX_SCOPED(px_scheduler) s = NULL;
-  const px_scheduler_kind *kind = px_scheduler_kind_find("StepLR");
-  FAILS(px_scheduler_new(&s, kind, o, (double[]){2, 0.5}, NULL, 0, 3), PX_KEY,
-        "param 'initial_lr' is not specified in param_groups[0] when resuming scheduler with "
-        "last_epoch >= 0.");
+  px_schedule stairs = {.kind = px_scheduler_kind_find("StepLR"), .options = (double[]){2, 0.5}};
+  double lr;
   OK(px_optimizer_set_initial_lr(o, 0, 0.8));
-  OK(px_optimizer_set(o, 0, "lr", 0.4));
-  OK(px_scheduler_new(&s, kind, o, (double[]){2, 0.5}, NULL, 0, 3));
-  CHECK_EQ(px_scheduler_epoch(s), 4);
-  CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.2, 1e-16);
-  CHECK_NEAR(px_scheduler_base_lr(s, 0), 0.8, 0);
-  FAILS(px_scheduler_step_to(s, NAN), PX_VALUE, "expected an epoch below");
-  FAILS(px_scheduler_set_base_lr(s, 1, 1), PX_INDEX, "there is no parameter group 1");
+  OK(px_optimizer_schedule(o, &stairs, 4));
+  OK(px_optimizer_get(&lr, o, 0, "lr"));
+  CHECK_NEAR(lr, 0.2, 1e-16);
+  CHECK_NEAR(px_optimizer_initial_lr(o, 0), 0.8, 0);
   FAILS(px_optimizer_set_initial_lr(o, 7, 1), PX_INDEX, "there is no parameter group 7");
 }
 
@@ -444,15 +417,11 @@ PX_TEST(a_resumed_schedule_keeps_the_rate_until_its_first_step) {
               {"CosineAnnealingLR", {4, 0}, 0.4 + 0.5 * (1 - cos(M_PI / 4))},
               {"SWALR", {0.1, 2, 1}, 0.25}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
-    PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-    PX_SCOPED(px_scheduler) s = NULL;
-    OK(px_optimizer_set_initial_lr(o, 0, 1));
-    OK(px_optimizer_set(o, 0, "lr", 0.4));
-    OK(px_scheduler_new(&s, px_scheduler_kind_find(rows[i].name), o, rows[i].options, NULL, 0, 3));
-    CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.4, 1e-16);
-    OK(px_scheduler_step(s));
-    CHECK_NEAR(px_scheduler_last_lr(s, 0), rows[i].after, 1e-12);
+    const px_scheduler_kind *kind = px_scheduler_kind_find(rows[i].name);
+    px_schedule_point at = {.options = rows[i].options, .epoch = 4, .base = 1, .initial = true};
+    CHECK_NEAR(next_rate(kind, at, 0.4), 0.4, 1e-16);
+    at.epoch = 5, at.step = 1, at.initial = false;
+    CHECK_NEAR(next_rate(kind, at, 0.4), rows[i].after, 1e-12);
   }
 }
 
@@ -468,26 +437,17 @@ PX_TEST(invalid_schedule_options_are_refused) {
       {"CosineAnnealingWarmRestarts", {0}, "Expected positive integer T_0, but got 0"},
       {"CosineAnnealingWarmRestarts", {3, 0.5}, "Expected integer T_mult >= 1, but got 0.5"},
       {"ReduceLROnPlateau", {0, 1}, "Factor should be < 1.0."},
+      {"StepLR", {0, 0.5}, "expected step_size to be a positive integer"},
       {"OneCycleLR", {0.1, NAN, NAN, NAN}, "You must define either total_steps OR"},
       {"OneCycleLR", {0.1, 10, NAN, NAN, 2}, "Expected float between 0 and 1 pct_start"}};
   for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
     PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
     PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-    px_scheduler *s = NULL;
-    FAILS(
-        px_scheduler_new(&s, px_scheduler_kind_find(rows[k].name), o, rows[k].options, NULL, 0, -1),
-        PX_VALUE, rows[k].text);
-    CHECK(!s && isnan(px_optimizer_initial_lr(o, 0)));
+    px_schedule schedule = {.kind = px_scheduler_kind_find(rows[k].name),
+                            .options = rows[k].options};
+    FAILS(px_optimizer_schedule(o, &schedule, 0), PX_VALUE, rows[k].text);
+    CHECK(isnan(px_optimizer_initial_lr(o, 0)));
   }
-}
-
-PX_TEST(a_schedule_requires_a_positive_period) {
-  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
-  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
-  px_scheduler *s = NULL;
-  FAILS(px_scheduler_step_lr(&s, o, 0, 0.5), PX_VALUE,
-        "expected step_size to be a positive integer");
-  CHECK(!s);
 }
 
 // ---- L-BFGS
@@ -796,25 +756,19 @@ PX_TEST(missing_groups_and_parameters_are_errors) {
   FAILS(px_clip_grad_norm(NULL, &w, -1, 1, 2, false), PX_VALUE, "-1");
 }
 
-PX_TEST(groups_added_after_the_schedule) {
+PX_TEST(a_group_added_after_the_first_epoch_starts_from_its_own_rate) {
   PX_SCOPED(px_tensor) a = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) b = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", a);
-  PX_SCOPED(px_scheduler) wave = NULL;
-  PX_SCOPED(px_scheduler) stair = NULL;
+  px_schedule stairs = {.kind = px_scheduler_kind_find("StepLR"), .options = (double[]){1, 0.5}};
   double lr;
   OK(px_optimizer_set(o, -1, "lr", 1));
-  OK(px_scheduler_cosine(&wave, o, 2, 0));
-  OK(px_scheduler_step_lr(&stair, o, 1, 0.5));
+  OK(px_optimizer_schedule(o, &stairs, 0));
   OK(px_optimizer_add(o, &b, 1));
   OK(px_optimizer_set(o, 1, "lr", 8));
-  OK(px_scheduler_step(wave));
+  OK(px_optimizer_schedule(o, &stairs, 1));
   OK(px_optimizer_get(&lr, o, 0, "lr"));
-  CHECK_NEAR(lr, 0.5, 1e-12);
-  OK(px_optimizer_get(&lr, o, 1, "lr"));
-  CHECK_NEAR(lr, 8, 0);  // PyTorch's cosine schedules only the initial groups
-  OK(px_scheduler_step(stair));
+  CHECK_NEAR(lr, 0.5, 0);
   OK(px_optimizer_get(&lr, o, 1, "lr"));
   CHECK_NEAR(lr, 4, 0);
-  CHECK(isnan(px_scheduler_base_lr(wave, 1)) && isnan(px_scheduler_base_lr(wave, -1)));
 }

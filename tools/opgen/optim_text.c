@@ -316,7 +316,8 @@ void og_optim_write_texts(const char *folder) {
   fprintf(to,
           "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group at the "
           "construction of its first schedule; `initial` is true at the construction. In C, "
-          "`px_scheduler_new` makes a schedule of a kind, `px_scheduler_kind_find(\"StepLR\")`.\n");
+          "`px_optimizer_schedule` sets the rates of an epoch by a kind, "
+          "`px_scheduler_kind_find(\"StepLR\")`.\n");
   og_schedule_write_page(to);
   og_finish(to);
 }

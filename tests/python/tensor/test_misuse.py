@@ -89,14 +89,14 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.values", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
             "px_script_run.args", "px_script_run.named", "px_script_method.module", "px_device_of_memory.memory",
             "px_op_set_dispatch_hook.hook", "px_op_set_dispatch_hook.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
-            "prefix", "total", "px_loader_new.options", "px_profile_trace.members", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_stream_scope_begin.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
+            "prefix", "total", "px_profile_trace.members", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_stream_scope_begin.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
             "px_memory_configure.text", "px_memory_record.history", "px_memory_set_allocator.allocator", "px_memory_pool_new_over.allocator", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
             "px_optimizer_set_state.value", "px_optimizer_set_rate.rate",
-            "px_optimizer_kind_step.manner", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_scheduler_new.options", "px_op_register.out"}
+            "px_optimizer_kind_step.manner", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_op_register.out"}
 # Pointers rejected with another text, or for another reason first.
-OTHER_ERROR = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_batch.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
+OTHER_ERROR = {"px_op_call.op", "px_op_call_batch.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn",
           "px_fuse_norm.of_bias"}
 # Not called: they release objects needed by other calls, have arguments that the sweep cannot create, or belong to a callback's side.
 SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
@@ -141,11 +141,6 @@ def objects():
     new("px_module", "px_module_new", linear, (Value * 5)(Value(4, b"\0", 0, 3), Value(4, b"\0", 0, 2)), None)
     new("px_optimizer", "px_optimizer_new", b"SGD")
     lib.px_optimizer_add(made["px_optimizer"], (c.c_void_p * 1)(made["px_tensor"]), c.c_int64(1))
-    new("px_scheduler", "px_scheduler_step_lr", made["px_optimizer"], c.c_int64(1), c.c_double(0.5))
-    new("px_dataset", "px_dataset_tensors", (c.c_void_p * 1)(made["px_tensor"]), 1)
-    new("px_sampler", "px_sampler_sequential", c.c_int64(2))
-    new("px_loader", "px_loader_new", made["px_dataset"], None)
-    new("px_loader_iter", "px_loader_start", made["px_loader"])
     new("px_generator", "px_generator_new", CPU)
     new("px_tree", "px_tree_new", 10)
     new("px_file", "px_file_create", b"file")
@@ -206,7 +201,7 @@ def number(base, name):
 
 def choices(function, parameter, made):
     """A valid value and the invalid values of a parameter."""
-    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visitor|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
+    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visitor|px_module_replace|px_loss|px_cluster_function", parameter):
         return nothing, [None]
     words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
     if "[" in parameter:
