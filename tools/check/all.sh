@@ -14,7 +14,7 @@ run $checks/links.py
 run $checks/abi.sh
 run $checks/env.sh
 run $checks/unused.sh
-run $checks/circles.sh --check "$O"
+run $checks/circles.sh "$O"
 run $checks/order.sh "$O"
 for library in "$O"/libphlox.so "$O"/libphlox_cuda.so; do
   [ ! -f "$library" ] || run $checks/binary.sh "$library"

@@ -1,13 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Finds cyclic dependencies within a folder: files that need, directly or indirectly, symbols defined by each other. Read from object files:
-# unused includes do not count, and declarations in unrelated headers are seen through.
-#   tools/check/circles.sh [BUILD [FOLDER...]]   prints the cycles with the symbols of each edge
-#   tools/check/circles.sh --check BUILD         prints cycles not contained in one of tools/check/circles.txt, and fails if there are any
+# unused includes do not count, and declarations in unrelated headers are seen through. Prints the cycles with the symbols of each edge.
+#   tools/check/circles.sh [BUILD [FOLDER...]]
 set -eu
 cd "$(dirname "$0")/../.."
-known=/dev/null
-if [ "${1:-}" = --check ]; then known=tools/check/circles.txt; shift; fi
 build=${1:-build}
 [ $# = 0 ] || shift
 folders=${*:-$(git ls-files 'src/*.c' 'backends/*.c' 'python/ext/*.c' | sed 's|/[^/]*$||' | sort -u)}
@@ -28,6 +25,6 @@ for folder in $folders; do
   made=$(objects "$folder")
   [ -n "$made" ] || continue
   # shellcheck disable=SC2086
-  nm -A -P -g $made | awk -v folder="$folder" -v known="$known" -f tools/check/circles.awk - "$known" || status=1
+  nm -A -P -g $made | awk -v folder="$folder" -f tools/check/circles.awk || status=1
 done
-[ "$known" = /dev/null ] || exit $status
+exit $status

@@ -33,7 +33,7 @@ static pthread_mutex_t *lock_of(const px_tensor *leaf) {
   return &locks[(uintptr_t)leaf / 64 % LOCKS];
 }
 
-px_tensor *px__accumulator_leaf(const px_node *node) { return ((px__accumulate *)node)->leaf; }
+static px_tensor *leaf_of(const px_node *node) { return ((px__accumulate *)node)->leaf; }
 
 static void end(px_node *node) {
   px__accumulate *self = (px__accumulate *)node;
@@ -62,19 +62,20 @@ static px_node *take(px__grad_state *state, const px_tensor *leaf) {
   return refs > 0 ? node : NULL;
 }
 
-bool px__accumulator_dies(px_node *node) {
+// False if it gained a new owner.
+static bool dies(px_node *node) {
   px_tensor *leaf = ((px__accumulate *)node)->leaf;
   px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
   if (!state) return true;
   px_spin_lock(&state->lock);
-  bool dies = __atomic_load_n(&node->head.refs, __ATOMIC_ACQUIRE) <= 1;
-  if (!dies) dies = __atomic_sub_fetch(&node->head.refs, 1, __ATOMIC_ACQ_REL) == 0;
-  if (dies && state->accumulator == node) state->accumulator = NULL;
+  bool last = __atomic_load_n(&node->head.refs, __ATOMIC_ACQUIRE) <= 1;
+  if (!last) last = __atomic_sub_fetch(&node->head.refs, 1, __ATOMIC_ACQ_REL) == 0;
+  if (last && state->accumulator == node) state->accumulator = NULL;
   px_spin_unlock(&state->lock);
-  return dies;
+  return last;
 }
 
-px_status px__accumulator(px_node **out, px_tensor *leaf) {
+static px_status accumulator_of(px_node **out, px_tensor *leaf) {
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, leaf));
   px_spin_lock(&state->lock);
@@ -93,6 +94,13 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
   if (other) px_release(node);
   *out = other ? other : node;
   return PX_OK;
+}
+
+px_status px__own_edge_of(px__edge *out, px_tensor *t) {
+  *out = (px__edge){NULL, 0};
+  if (!(px_tensor_marks(t) & PX_MARK_NEEDS_GRAD)) return PX_OK;
+  out->node = px__node_of(px__grad_state_of(t), &out->nr);
+  return out->node ? PX_OK : accumulator_of(&out->node, t);
 }
 
 // ---- exchanging
@@ -196,7 +204,7 @@ static px_status accumulate(px_tensor *leaf, px_tensor *grad) {
 }
 
 static px_status apply(px_node *node, const px__run *run) {
-  px_tensor *leaf = px__accumulator_leaf(node);
+  px_tensor *leaf = leaf_of(node);
   if (!run->grads[0] || !(px_tensor_marks(leaf) & PX_MARK_NEEDS_GRAD)) return PX_OK;
   pthread_mutex_t *lock = lock_of(leaf);
   px_interrupt_hold(true);
@@ -208,4 +216,4 @@ static px_status apply(px_node *node, const px__run *run) {
   return px__hooks_run_accumulated(leaf);
 }
 
-const px__kind px__accumulate_kind = {apply, NULL, end};
+const px__kind px__accumulate_kind = {.apply = apply, .end = end, .dies = dies, .leaf = leaf_of};

@@ -108,7 +108,7 @@ static px_status apply_dual(px_node *node, const px__run *run) {
   return share(&run->out[1], run->grads[0], ((px__dual *)node)->change);
 }
 static void end_dual(px_node *node) { px_release(((px__dual *)node)->change); }
-static const px__kind dual_kind = {apply_dual, NULL, end_dual};
+static const px__kind dual_kind = {.apply = apply_dual, .end = end_dual};
 
 px_status px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_tensor *tangent) {
   PX_GIVEN(out);
@@ -142,7 +142,7 @@ static px_status apply_variable(px_node *node, const px__run *run) {
     if (run->required[i]) run->out[i] = px_retain(run->grads[0]);
   return PX_OK;
 }
-static const px__kind variable_kind = {apply_variable, NULL, NULL};
+static const px__kind variable_kind = {.apply = apply_variable};
 
 px_status px_dual_variable(px_tensor **out, px_tensor *self) {
   PX_GIVEN(out);
@@ -182,4 +182,30 @@ px_status px_dual_tangents(px_tensor **results, px_duals *level, int64_t count,
     return status;
   }
   return PX_OK;
+}
+
+// ---- the history of one mode
+
+bool px_tensor_is_dual(const px_tensor *self) { return px__forward() && px__is_dual(self); }
+
+px_status px_dual_primal(px_tensor **out, px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  *out = NULL;
+  if (!px__is_dual(self) || px_modes_get().forward > 1) {
+    *out = px_retain(self);
+    return PX_OK;
+  }
+  if (!px_tensor_requires_grad(self)) return px_tensor_share(out, self);
+  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
+  return px__alias_for(out, self, true);
+}
+
+px_status px_dual_change(px_tensor **out, px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  *out = NULL;
+  if (!px_tensor_is_dual(self)) return px_tensor_share(out, self);
+  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
+  return px__alias_for(out, self, false);
 }

@@ -133,8 +133,9 @@ static inline px_tensor **px__entry_grads(px__task_entry *entry) {
 // The queue of the calling thread if it is a worker, else NULL.
 px__queue *px__worker_queue(void);
 int px__worker_device(void);
-// Returns the queue of a device, starting its worker if necessary.
-__attribute__((warn_unused_result)) px_status px__worker_of(px__queue **out, int device);
+// Returns the queue of a device, starting its worker if necessary. `run` runs the worker's items.
+__attribute__((warn_unused_result)) px_status px__worker_of(px__queue **out, int device,
+                                                            void (*run)(px__item item));
 
 // ---- buffer.c
 // Adds a gradient (consumed), ready on the current stream, to an input of an entry. Runs on the

@@ -82,7 +82,8 @@ static void end(px_node *node) {
   px_free(self->outputs);
 }
 
-static const px__kind plain_kind = {apply, NULL, end}, saving_kind = {apply, drop, end};
+static const px__kind plain_kind = {.apply = apply, .end = end},
+                      saving_kind = {.apply = apply, .drop = drop, .end = end};
 
 static bool is_custom(const px_node *node) {
   return node && (node->kind == &plain_kind || node->kind == &saving_kind);
@@ -93,6 +94,21 @@ bool px_node_context(const px_node *node, px_context *out) {
   const px__custom *self = (const px__custom *)node;
   *out = (px_context){self->context, self->function.release, 0};
   return true;
+}
+
+bool px_tensor_context_next(const px_tensor *self, int *position, px_context *out) {
+  px__grad_state *state = px__grad_state_of(self);
+  int32_t nr;
+  PX_SCOPED(px_node) node = px__node_of(state, &nr);
+  if (!state) return false;
+  if (*position == 0) {  // the node comes first
+    *position = 1;
+    if (node && px_node_context(node, out)) return true;
+  }
+  int at = *position - 1;
+  bool found = px__hooks_next(state, node, &at, out);
+  *position = at + 1;
+  return found;
 }
 
 static bool is_input(const px_tensor *t, int count, px_tensor *const *inputs) {
@@ -278,32 +294,4 @@ px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_nam
     return px__with_history(out, saved->tensor, history);
   *out = px_retain(saved->tensor);
   return PX_OK;
-}
-
-// Fails with "one of the variables needed for gradient computation has been modified by an inplace
-// operation" and a description of the tensor.
-px_status px__check_version(const px_tensor *t, uint64_t version, const char *node_name, int nr) {
-  uint64_t now = px_tensor_version(t);
-  if (now == version) return PX_OK;
-  char type[48], sizes[400], maker[200] = "";
-  size_t used = (size_t)snprintf(sizes, sizeof sizes, "[");
-  for (int d = 0; d < px_tensor_ndim(t) && used < sizeof sizes; d++)
-    used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%lld", d ? ", " : "",
-                             (long long)px_tensor_sizes(t)[d]);
-  if (node_name) {
-    const char *end = strstr(node_name, "Backward");  // the op's part of the name
-    int length = (int)(end && end > node_name ? end - node_name : (ptrdiff_t)strlen(node_name));
-    snprintf(maker, sizeof maker, ", which is output %d of %.*s,", nr, length, node_name);
-  }
-  PX_FAIL(PX_RUNTIME,
-          "one of the variables needed for gradient computation has been modified by an inplace "
-          "operation: [%s %s]]%s is at version %llu; expected version %llu instead. Hint: %s",
-          px_tensor_type_name(t, type), sizes, maker, (unsigned long long)now,
-          (unsigned long long)version,
-          px_anomaly_enabled()
-              ? "the backtrace further above shows the operation that failed to compute its "
-                "gradient. The variable in question was changed in there or anywhere later. Good "
-                "luck!"
-              : "enable anomaly detection to find the operation that failed to compute its "
-                "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).");
 }

@@ -7,10 +7,11 @@
 // without history (the edges hold the history). The only weak pointer is from a gradient state to
 // its AccumulateGrad node.
 #pragma once
+#include "autograd/engine/hook_list.h"
 #include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
-#include "phlox/readers.h"
+#include "phlox/spin.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -38,42 +39,10 @@ typedef struct px__kind {
   px_status (*apply)(px_node *node, const px__run *run);
   void (*drop)(px_node *node);  // releases saved tensors; may be called repeatedly. May be NULL
   void (*end)(px_node *node);   // releases everything else, at destruction. May be NULL
+  // Of accumulators, else NULL. `dies` is called when the reference count reaches zero.
+  bool (*dies)(px_node *node);
+  px_tensor *(*leaf)(const px_node *node);
 } px__kind;
-
-// Lists and running calls count as users. The last one releases the context, even if other
-// references to the hook exist. One global lock (hooks.c) guards mutable fields of hooks and lists.
-struct px_hook {
-  px_object head;
-  int64_t id;
-  int32_t nr;  // result index of the node
-  int32_t users;
-  struct px__gradient_hooks *lists[2];  // the lists containing it
-  int at[2];                            // its positions in them
-  bool removed;
-  px_grad_hook on_grad;  // exactly one callback is set
-  px_status (*on_accumulated)(px_tensor *self, void *context);
-  px_node_hook on_node;  // pre-hook or post-hook of a node
-  bool after;
-  struct px__grad_box *box;  // retain_grad: destination of the gradient
-  void *context;
-  void (*release)(void *context);
-};
-typedef struct px__gradient_hooks {
-  int count, capacity,
-      gaps;  // count includes gaps: removed hooks, until half of the items are gaps
-  struct px__hook_item {
-    px_hook *hook;  // owned; NULL: a gap
-    int64_t id;
-  } * items;
-} px__gradient_hooks;
-// Retained gradient of a non-leaf, shared by its gradient state and a hook of its node. When the
-// tensor is destroyed the box is closed, and the hook stores nothing more.
-typedef struct px__grad_box {
-  px_object head;
-  uint8_t lock;  // guards the fields below; backward may run while the tensor is destroyed
-  bool closed;
-  px_tensor *grad;
-} px__grad_box;
 
 struct px_node {
   px_object head;
@@ -103,7 +72,15 @@ struct px_node {
   bool dual, forward_only, reverse_only;
 };
 
-typedef struct px__grad_state {
+// The hooks of a node, or NULL.
+static inline px__gradient_hooks *px__hooks_of(const px_node *node) {
+  return __atomic_load_n(&node->hooks, __ATOMIC_ACQUIRE);
+}
+static inline bool px__has_hooks(const px_node *node) {
+  return __atomic_load_n(&node->hooks, __ATOMIC_RELAXED) != NULL;
+}
+
+struct px__grad_state {
   px_object head;
   px_node *fn;  // owned; NULL: a leaf
   int32_t nr;
@@ -115,7 +92,7 @@ typedef struct px__grad_state {
   px__grad_box *box;         // of a non-leaf that retains its gradient; owned, set once
   px__gradient_hooks hooks;  // all hooks registered through this tensor
   px__gradient_hooks accumulated;
-} px__grad_state;
+};
 
 // What a tensor's state says of its history, read at once.
 typedef struct px__history {
@@ -160,13 +137,14 @@ void px__node_sited(px_node *node, const px_tensor *launched);
 // if `release`.
 __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);
 void px__node_leave(px_node *node, bool release);
+uint64_t px__node_next(void);  // sequence number of the next node
 
 // ---- forward.c
 __attribute__((warn_unused_result)) px_status px__check_tangent(const px_tensor *input,
                                                                 const px_tensor *tangent,
                                                                 int64_t i);
 
-// ---- forward mode (dual.c; the functions are in modes.c, tensor.c and node.c)
+// ---- forward mode (dual.c; the functions are in modes.c, state.c and node.c)
 // True if a forward-mode level is active on this thread; true if t has a tangent.
 bool px__forward(void);
 bool px__is_dual(const px_tensor *t);
@@ -178,8 +156,8 @@ static inline bool px__sees(const px_node *node, int i, bool forward) {
   return next && (forward ? !node->reverse_only : !next->forward_only);
 }
 
-// ---- tensor.c
-// True if t is a view whose base changed after t's history was created (view.c).
+// ---- state.c
+// True if t is a view whose base changed after t's history was created.
 bool px__view_stale(const px_tensor *t);
 // True if a recorded change of the view t is one of its base. The base may require grad since the
 // view was made.
@@ -214,39 +192,13 @@ px_node *px__node_of(px__grad_state *state, int32_t *nr);
 // Returns the gradient as a new reference, or NULL.
 px_tensor *px__grad_of(px__grad_state *state);
 void px__grad_replace(px__grad_state *state, px_tensor *grad_take);
+// Returns the node before. `node_take`: NULL makes a leaf.
+px_node *px__node_replace(px__grad_state *state, px_node *node_take, int nr);
 // Makes t the nr-th result of a node and retains the node.
 __attribute__((warn_unused_result)) px_status px__set_history(px_tensor *t, px_node *node, int nr);
-// Returns the edge for t's gradient: its node, or the accumulator of a leaf. The node is NULL if t
-// does not require grad.
-__attribute__((warn_unused_result)) px_status px__edge_of(px__edge *out, px_tensor *t);
 // Returns an alias of t with the edge as its history.
 __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, const px_tensor *t,
                                                                px__edge edge);
-
-// ---- hooks.c
-uint64_t px__node_next(void);  // sequence number of the next node
-void px__hooks_clear(px__gradient_hooks *hooks);
-// Returns the next hook owned only by the lists of self and of `node`, the node that produced it.
-bool px__hooks_next(const px__grad_state *self, const px_node *node, int *position,
-                    px_context *out);
-// Called when the tensor is destroyed: releases the retained gradient and stores no other.
-void px__box_close(px__grad_box *box);
-static inline bool px__has_hooks(const px_node *node) {
-  return __atomic_load_n(&node->hooks, __ATOMIC_RELAXED) != NULL;
-}
-// Runs the tensor hooks of a node on the gradients of its results. Hooks may replace them.
-__attribute__((warn_unused_result)) px_status px__hooks_run(px_node *node, px_tensor **grads);
-__attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tensor *leaf);
-// Runs the node's own pre-hooks or post-hooks, which may replace their arguments.
-typedef struct px__node_grads {
-  px_tensor **in, **out;  // gradients of the results, and of the inputs
-  int in_count, out_count;
-} px__node_grads;
-__attribute__((warn_unused_result)) px_status px__hooks_run_node(px_node *node, bool after,
-                                                                 const px__node_grads *grads);
-// Moves the retain_grad hook of t between nodes. Either may be NULL.
-__attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from,
-                                                                      px_node *to, int nr);
 
 // ---- packed.c: saved tensor hooks (pack and unpack)
 typedef struct px__packed px__packed;
@@ -277,11 +229,13 @@ bool px__is_recorded(const px_tensor *t);
 __attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);
 // Fails if t must not change in place while recording: leaves, and some views.
 __attribute__((warn_unused_result)) px_status px__check_inplace(px_tensor *t);
-// Fails if a view must not change in place, or, with `base`, if its base must not have changed.
-__attribute__((warn_unused_result)) px_status px__check_view(const px_tensor *t, bool base);
 extern const px__kind px__zero_kind;  // the gradient of its first input is zero
 
 // ---- view.c
+// px__own_edge_of, after recreating the history of a stale view.
+__attribute__((warn_unused_result)) px_status px__edge_of(px__edge *out, px_tensor *t);
+// Fails if a view must not change in place, or, with `base`, if its base must not have changed.
+__attribute__((warn_unused_result)) px_status px__check_view(const px_tensor *t, bool base);
 __attribute__((warn_unused_result)) px_status px__copy_slices_new(px_node **out, px_tensor *base,
                                                                   px_tensor *view, px_node *inner);
 // Recreates the history of a stale view.
@@ -292,10 +246,17 @@ extern const px__kind px__accumulate_kind;
 static inline bool px__is_accumulator(const px_node *node) {
   return node && node->kind == &px__accumulate_kind;
 }
-__attribute__((warn_unused_result)) px_status px__accumulator(px_node **out, px_tensor *leaf);
-// Called when the reference count of an accumulator reaches zero. False if it gained a new owner.
-bool px__accumulator_dies(px_node *node);
-px_tensor *px__accumulator_leaf(const px_node *node);
+// Returns the edge for t's gradient: its node, or the accumulator of a leaf. The node is NULL if t
+// does not require grad. Requires that t is no stale view.
+__attribute__((warn_unused_result)) px_status px__own_edge_of(px__edge *out, px_tensor *t);
+
+// ---- alias.c
+// Returns an alias with self's history of one mode. Requires that self is no stale view.
+__attribute__((warn_unused_result)) px_status px__alias_for(px_tensor **out, px_tensor *self,
+                                                            bool reverse);
+
+// ---- tensor.c
+void px__print_history(const px_tensor *self, char *text, size_t size);
 
 // ---- backward.c
 // px_grad, in reverse mode or in forward mode.
@@ -313,6 +274,10 @@ bool px__recording(void);
 bool px__check_nan(void);
 // Sets grad mode and returns the previous value.
 bool px__grad_swap(bool enabled);
+void px__suspend(bool on);
+// See px_op_hooks.descend. px__history_floor returns the current floor.
+px_recording_state px__swap_recording(px_recording_state to);
+int px__history_floor(void);
 
 // ---- function.c
 // The node whose backward is running on this thread.

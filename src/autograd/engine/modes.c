@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modes: grad mode and inference mode per thread, anomaly mode per process (so the engine's threads
-// see it). Also registers this layer's hooks.
-#include "autograd/engine/modes.h"
+// see it).
+#include "autograd/engine/graph.h"
 
 typedef struct px__modes {
   bool no_grad, inference;
@@ -98,9 +98,3 @@ px_recording_state px__swap_recording(px_recording_state to) {
 }
 
 int px__history_floor(void) { return modes.floor; }
-
-static const px_op_hooks hooks = {px__recording,     px__suspend,       px__before_inplace,
-                                  px__record,        px__print_history, px_tensor_is_leaf,
-                                  px__swap_recording};
-
-__attribute__((constructor)) static void register_hooks(void) { px_op_set_hooks(&hooks); }

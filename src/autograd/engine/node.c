@@ -25,7 +25,7 @@ static void node_end(px_node *node) {
 
 static void node_destroy(void *self) {
   px_node *node = self;
-  if (node->kind == &px__accumulate_kind && !px__accumulator_dies(node)) return;
+  if (node->kind->dies && !node->kind->dies(node)) return;
   node->next = dying;
   dying = node;
   if (draining) return;
@@ -163,5 +163,5 @@ px_node *px_node_edge(const px_node *node, int i, int *output_nr) {
 }
 
 px_tensor *px_node_variable(const px_node *node) {
-  return node->kind == &px__accumulate_kind ? px__accumulator_leaf(node) : NULL;
+  return node->kind->leaf ? node->kind->leaf(node) : NULL;
 }

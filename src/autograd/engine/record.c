@@ -2,7 +2,8 @@
 // Recording: hooks around op calls. Checks in-place calls beforehand and creates nodes afterwards.
 #include <stdio.h>
 
-#include "autograd/engine/modes.h"
+#include "autograd/engine/graph.h"
+#include "phlox/vmap.h"
 #include "phlox/ops/copy.h"
 
 // ---- parameters requiring a gradient
@@ -49,41 +50,6 @@ static uint32_t needed_params(const px_op *op, const px_value *args) {
 
 // ---- before an in-place or out= call
 
-// Describes a view for error texts: "Output 0 of UnbindBackward0 is a view and is being modified
-// inplace. This view".
-static const char *described(const px_tensor *t, bool base, char *text, size_t size) {
-  int32_t nr;
-  PX_SCOPED(px_node) node = px__node_of(px__grad_state_of(t), &nr);
-  if (!node) return "This view";
-  (void)snprintf(text, size, "Output %d of %.100s is a view and %s modified inplace. This view", nr,
-                 px_node_name(node),
-                 base ? "its base or another view of its base has been" : "is being");
-  return text;
-}
-
-px_status px__check_view(const px_tensor *t, bool base) {
-  char source[256];
-  unsigned marks = px_tensor_marks(t);
-  PX_CHECK(!(marks & PX_MARK_MULTI_VIEW), PX_RUNTIME,
-           "%s is the output of a function that returns multiple views. Such functions do not "
-           "allow the output views to be modified inplace. You should replace the inplace "
-           "operation by an out-of-place one.",
-           described(t, base, source, sizeof source));
-  PX_CHECK(!(marks & PX_MARK_FUNCTION_VIEW), PX_RUNTIME,
-           "%s was created inside a custom Function (or because an input was returned as-is) and "
-           "the autograd logic to handle view+inplace would override the custom backward "
-           "associated with the custom Function, leading to incorrect gradients. This behavior is "
-           "forbidden. You can fix this by cloning the output of the custom Function.",
-           described(t, base, source, sizeof source));
-  PX_CHECK(!(marks & PX_MARK_UNRECORDED), PX_RUNTIME,
-           "A view was created in no_grad mode and is being modified inplace with grad mode "
-           "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
-           "can clarify your code by moving both the view and the inplace either both inside the "
-           "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
-           "want the inplace to be tracked).");
-  return PX_OK;
-}
-
 px_status px__check_inplace(px_tensor *t) {
   unsigned marks = px_tensor_marks(t);
   px_tensor *base = marks & PX_MARK_VIEW ? px_tensor_base(t) : NULL;
@@ -114,8 +80,8 @@ static px_status keep_original(const px_op *op, px_tensor *self, const px_value 
   return PX_OK;
 }
 
-px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self,
-                             const px_value *args, px_tensor **original) {
+static px_status before_inplace(const px_op *op, px_call_mode mode, px_tensor *self,
+                                const px_value *args, px_tensor **original) {
   PX_CHECK(!px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
            "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a "
            "clone to get a normal tensor before doing inplace update.See "
@@ -138,7 +104,7 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
 // Node of an in-place op without a formula for self (fill_, normal_): the old value has no
 // influence. The node has self's edge but returns no gradient for it.
 static px_status zero_apply(px_node *node, const px__run *run) { return PX_OK; }
-const px__kind px__zero_kind = {zero_apply, NULL, NULL};
+const px__kind px__zero_kind = {.apply = zero_apply};
 
 static px_status record_zero(const px_op *op, px_tensor *self) {
   PX_SCOPED(px_node) node = NULL;
@@ -215,8 +181,20 @@ static void update_view_version(px_tensor *self) {
   if (px_tensor_view_version(self) + 1 == now) px_tensor_set_view_version(self, now);
 }
 
-px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
-                     px_tensor *const *results, px_tensor *original) {
+// Recreates the history of stale views among the arguments.
+static px_status refresh_views(const px_op *op, const px_value *args, uint32_t needs) {
+  for (uint32_t left = needs; left; left &= left - 1) {
+    const px_value *arg = &args[__builtin_ctz(left)];
+    bool single = arg->kind == PX_ARG_TENSOR;
+    px_tensor *const *list = single ? &arg->v.tensor : arg->v.tensors;
+    for (int k = 0; k < (single ? 1 : arg->n); k++)
+      if (list[k] && px__view_stale(list[k])) PX_TRY(px__view_refresh(list[k]));
+  }
+  return PX_OK;
+}
+
+static px_status record_call(const px_op *op, px_call_mode mode, const px_value *args,
+                             int result_count, px_tensor *const *results, px_tensor *original) {
   uint32_t needs = needed_params(op, args);
   bool inplace = mode == PX_CALL_INPLACE;
   // With grad mode off, only forward-mode history is recorded.
@@ -232,9 +210,16 @@ px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, i
   bool of_base = op->kind == PX_OP_VIEW && px_tensor_marks(results[0]) & PX_MARK_VIEW;
   if (inplace && of_base) return px__view_refresh(results[0]);
   if (!inplace && returns_argument(op, args, result_count, results)) return PX_OK;
+  PX_TRY(refresh_views(op, args, needs));
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__op_node_new(&node, op, mode, args, needs, result_count, results, original));
   if (px_vmap_depth()) node->level = level_of(op, args, needs);
   if (inplace) return px__rebase(results[0], node);
   return attach(node, result_count, results);
 }
+
+static const px_op_hooks hooks = {px__recording,     px__suspend,       before_inplace,
+                                  record_call,       px__print_history, px_tensor_is_leaf,
+                                  px__swap_recording};
+
+__attribute__((constructor)) static void register_hooks(void) { px_op_set_hooks(&hooks); }

@@ -18,7 +18,7 @@ px_status px__task_push(px__task *task, uint32_t entry) {
   px_node *node = task->entries[entry].node;
   px__queue *queue = task->home;
   bool elsewhere = task->shared && !task->alone && node->device.type == PX_CUDA;
-  if (elsewhere) PX_TRY(px__worker_of(&queue, node->device.index));
+  if (elsewhere) PX_TRY(px__worker_of(&queue, node->device.index, px__run_item));
   px__item item = {task, entry, task->depth, node->sequence};
   add_outstanding(task, 1);
   px_status status = px__queue_push(queue, item);

@@ -10,6 +10,8 @@
 #include "autograd/engine/graph.h"
 #include "phlox/ops/view.h"
 
+#include <stdio.h>
+
 typedef struct px__save {
   union {  // owned
     px_tensor *tensor;
@@ -223,9 +225,9 @@ static px_status fill_arg(px__filling *f, int i, int edge) {
 static px_status fill_edges(px__filling *f, int i, const px_value *arg, int edge, bool required) {
   px__edge *edges = f->self->node.edges + edge;
   if (!required) return PX_OK;
-  if (arg->kind == PX_ARG_TENSOR) return px__edge_of(edges, arg->v.tensor);
+  if (arg->kind == PX_ARG_TENSOR) return px__own_edge_of(edges, arg->v.tensor);
   for (int k = 0; arg->kind == PX_ARG_TENSORS && k < arg->n; k++)
-    PX_TRY(px__edge_of(&edges[k], arg->v.tensors[k]));
+    PX_TRY(px__own_edge_of(&edges[k], arg->v.tensors[k]));
   return PX_OK;
 }
 
@@ -282,6 +284,34 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
 
 // ---- running
 
+// Fails with "one of the variables needed for gradient computation has been modified by an inplace
+// operation" and a description of the tensor.
+px_status px__check_version(const px_tensor *t, uint64_t version, const char *node_name, int nr) {
+  uint64_t now = px_tensor_version(t);
+  if (now == version) return PX_OK;
+  char type[48], sizes[400], maker[200] = "";
+  size_t used = (size_t)snprintf(sizes, sizeof sizes, "[");
+  for (int d = 0; d < px_tensor_ndim(t) && used < sizeof sizes; d++)
+    used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%lld", d ? ", " : "",
+                             (long long)px_tensor_sizes(t)[d]);
+  if (node_name) {
+    const char *end = strstr(node_name, "Backward");  // the op's part of the name
+    int length = (int)(end && end > node_name ? end - node_name : (ptrdiff_t)strlen(node_name));
+    snprintf(maker, sizeof maker, ", which is output %d of %.*s,", nr, length, node_name);
+  }
+  PX_FAIL(PX_RUNTIME,
+          "one of the variables needed for gradient computation has been modified by an inplace "
+          "operation: [%s %s]]%s is at version %llu; expected version %llu instead. Hint: %s",
+          px_tensor_type_name(t, type), sizes, maker, (unsigned long long)now,
+          (unsigned long long)version,
+          px_anomaly_enabled()
+              ? "the backtrace further above shows the operation that failed to compute its "
+                "gradient. The variable in question was changed in there or anywhere later. Good "
+                "luck!"
+              : "enable anomaly detection to find the operation that failed to compute its "
+                "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).");
+}
+
 static px_status check_versions(px__op_node *self) {
   for (int i = 0; i < self->save_count; i++) {
     const px__save *save = &self->saves[i];
@@ -330,7 +360,8 @@ static px_status drop_reverse_history(px_tensor **t) {
   if (!*t || !px_tensor_requires_grad(*t)) return PX_OK;
   PX_SCOPED(px_tensor) recorded = *t;
   *t = NULL;
-  return px_dual_change(t, recorded);
+  return px__forward() && px__is_dual(recorded) ? px__alias_for(t, recorded, false)
+                                                : px_tensor_share(t, recorded);
 }
 
 static px_status call(px__op_node *self, const px__run *run, const px_value *args,
@@ -453,4 +484,5 @@ static px_status apply(px_node *node, const px__run *run) {
 }
 
 // Nodes without saved tensors have nothing to release and can run again.
-static const px__kind keeping_kind = {apply, drop, NULL}, plain_kind = {apply, NULL, drop};
+static const px__kind keeping_kind = {.apply = apply, .drop = drop},
+                      plain_kind = {.apply = apply, .end = drop};

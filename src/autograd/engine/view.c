@@ -2,6 +2,8 @@
 // In-place changes of views. A change of a view changes its base: the base gets a CopySlices node,
 // which passes the gradient of the changed part through the op's node. Other views of the base
 // become stale. Their history is recreated on demand as a strided view of the changed base.
+#include <stdio.h>
+
 #include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -9,11 +11,39 @@
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
 
-bool px__view_stale(const px_tensor *t) {
-  // A view created while recording was off never has history.
-  if ((px_tensor_marks(t) & (PX_MARK_VIEW | PX_MARK_UNRECORDED)) != PX_MARK_VIEW) return false;
-  return px__base_records(t, px_tensor_base(t)) &&
-         px_tensor_view_version(t) != px_tensor_version(t);
+// Describes a view for error texts: "Output 0 of UnbindBackward0 is a view and is being modified
+// inplace. This view".
+static const char *described(const px_tensor *t, bool base, char *text, size_t size) {
+  int32_t nr;
+  PX_SCOPED(px_node) node = px__node_of(px__grad_state_of(t), &nr);
+  if (!node) return "This view";
+  (void)snprintf(text, size, "Output %d of %.100s is a view and %s modified inplace. This view", nr,
+                 px_node_name(node),
+                 base ? "its base or another view of its base has been" : "is being");
+  return text;
+}
+
+px_status px__check_view(const px_tensor *t, bool base) {
+  char source[256];
+  unsigned marks = px_tensor_marks(t);
+  PX_CHECK(!(marks & PX_MARK_MULTI_VIEW), PX_RUNTIME,
+           "%s is the output of a function that returns multiple views. Such functions do not "
+           "allow the output views to be modified inplace. You should replace the inplace "
+           "operation by an out-of-place one.",
+           described(t, base, source, sizeof source));
+  PX_CHECK(!(marks & PX_MARK_FUNCTION_VIEW), PX_RUNTIME,
+           "%s was created inside a custom Function (or because an input was returned as-is) and "
+           "the autograd logic to handle view+inplace would override the custom backward "
+           "associated with the custom Function, leading to incorrect gradients. This behavior is "
+           "forbidden. You can fix this by cloning the output of the custom Function.",
+           described(t, base, source, sizeof source));
+  PX_CHECK(!(marks & PX_MARK_UNRECORDED), PX_RUNTIME,
+           "A view was created in no_grad mode and is being modified inplace with grad mode "
+           "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
+           "can clarify your code by moving both the view and the inplace either both inside the "
+           "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
+           "want the inplace to be tracked).");
+  return PX_OK;
 }
 
 px_status px__view_refresh(px_tensor *t) {
@@ -32,6 +62,11 @@ px_status px__view_refresh(px_tensor *t) {
   PX_TRY(px__set_history(t, node, 0));
   px_tensor_set_view_version(t, px_tensor_version(t));
   return PX_OK;
+}
+
+px_status px__edge_of(px__edge *out, px_tensor *t) {
+  if (px__view_stale(t)) PX_TRY(px__view_refresh(t));
+  return px__own_edge_of(out, t);
 }
 
 // ---- CopySlices: edge 0 is the base before the change; the others are those of the inner node
@@ -79,7 +114,7 @@ px_status px__copy_slices_new(px_node **out, px_tensor *base, px_tensor *view, p
   self->base = geometry_of(base, &dims);
   self->view = geometry_of(view, &dims);
   self->inner = px_retain(inner);
-  PX_TRY(px__edge_of(&node->edges[0], base));
+  PX_TRY(px__own_edge_of(&node->edges[0], base));
   for (int i = 1; i < inner->edge_count; i++) {
     node->edges[i] = inner->edges[i];
     px_retain(node->edges[i].node);
@@ -154,4 +189,4 @@ static px_status apply(px_node *node, const px__run *run) {
   return PX_OK;
 }
 
-static const px__kind copy_slices_kind = {apply, drop, NULL};
+static const px__kind copy_slices_kind = {.apply = apply, .drop = drop};

@@ -11,6 +11,7 @@ typedef struct px__worker {
   px__queue queue;
   pthread_t thread;
   int device;
+  void (*run)(px__item item);
   _Atomic bool started;
 } px__worker;
 
@@ -27,13 +28,14 @@ static void *work(void *argument) {
   if (px_device_set(here->device) != PX_OK) px_error_clear();
   px__item item;
   for (bool found; px__queue_pop(&here->queue, NULL, &found, &item) == PX_OK;)
-    if (found) px__run_item(item);
+    if (found) here->run(item);
   return NULL;
 }
 
-static px_status start(px__worker *worker, int device) {
+static px_status start(px__worker *worker, int device, void (*run)(px__item item)) {
   if (worker->started) return PX_OK;
   worker->device = device;
+  worker->run = run;
   px__queue_init(&worker->queue, false);
   PX_TRY(px_thread_start(&worker->thread, work, worker));
   (void)pthread_detach(worker->thread);
@@ -41,13 +43,13 @@ static px_status start(px__worker *worker, int device) {
   return PX_OK;
 }
 
-px_status px__worker_of(px__queue **out, int device) {
+px_status px__worker_of(px__queue **out, int device, void (*run)(px__item item)) {
   PX_CHECK(device >= 0 && device < DEVICES, PX_BUG, "no worker for device %d", device);
   px__worker *worker = &workers[device];
   *out = &worker->queue;
   if (worker->started) return PX_OK;
   pthread_mutex_lock(&starting);
-  px_status status = start(worker, device);
+  px_status status = start(worker, device, run);
   pthread_mutex_unlock(&starting);
   return status;
 }

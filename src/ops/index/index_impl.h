@@ -60,5 +60,7 @@ px_status px__start_from_self(px_call *call, px_tensor *self) __attribute__((war
 px_status px__start_row_major(px_call *call, px_tensor *self) __attribute__((warn_unused_result));
 // The largest element of an integer tensor, as a 0-dim int64 tensor.
 px_status px__index_max(px_tensor **out, const px_tensor *self) __attribute__((warn_unused_result));
-// Indices of the non-zero elements: an int64 tensor [n, ndim].
+// The number of elements that are not 0, and their indices: an int64 tensor [n, ndim].
+px_status px__count_nonzero(int64_t *out, const px_tensor *self)
+    __attribute__((warn_unused_result));
 px_status px__nonzero(px_tensor **out, const px_tensor *self) __attribute__((warn_unused_result));

@@ -12,8 +12,7 @@
 
 #include <stdlib.h>
 
-static px__named_kernel index_max = {.name = "index_max"}, nonzero = {.name = "nonzero"},
-                        nonzero_count = {.name = "nonzero_count"}, selected = {.name = "selected"};
+static px__named_kernel index_max = {.name = "index_max"}, selected = {.name = "selected"};
 
 px_status px__index_max(px_tensor **out, const px_tensor *self) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -25,36 +24,6 @@ px_status px__index_max(px_tensor **out, const px_tensor *self) {
   *out = PX_MOVE(max);
   return PX_OK;
 }
-
-static px_status count_nonzero(int64_t *out, const px_tensor *self) {
-  px_device device = px__tensor_device(self);
-  PX_SCOPED(px_tensor) count = NULL;
-  px_tensor *input = (px_tensor *)self;
-  px_scalar n;
-  *out = 0;
-  if (self->numel == 0) return PX_OK;
-  PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
-  PX_TRY(px__run_kernel(&nonzero_count, device, 1, &count, 1, &input, NULL, 0));
-  PX_TRY(px_tensor_item(&n, count));
-  *out = px_scalar_int(n);
-  return PX_OK;
-}
-
-// Column-major, as in PyTorch: indices of one dimension are contiguous.
-px_status px__nonzero(px_tensor **out, const px_tensor *self) {
-  px_device device = px__tensor_device(self);
-  PX_SCOPED(px_tensor) rows = NULL;
-  px_tensor *input = (px_tensor *)self;
-  int64_t sizes[2] = {0, self->ndim}, strides[2] = {1, 1};
-  PX_TRY(count_nonzero(&sizes[0], self));
-  if (sizes[0]) strides[1] = sizes[0];
-  PX_TRY(px_tensor_empty_strided(&rows, 2, sizes, strides, PX_INT64, device));
-  if (rows->numel) PX_TRY(px__run_kernel(&nonzero, device, 1, &rows, 1, &input, NULL, 0));
-  *out = PX_MOVE(rows);
-  return PX_OK;
-}
-
-PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
 // Row-major indices of the true elements of mask, expanded to the sizes.
 static px_status flat_indices(px_tensor **out, const px_tensor *mask, int ndim,
@@ -75,7 +44,7 @@ static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor
   PX_SCOPED(px_tensor) made = NULL;
   int64_t n;
   PX_TRY(px_expand(&mask_wide, mask, wide->sizes, wide->ndim));
-  PX_TRY(count_nonzero(&n, mask_wide));
+  PX_TRY(px__count_nonzero(&n, mask_wide));
   PX_TRY(px_tensor_empty(&made, 1, &n, (px_dtype)wide->dtype, device));
   if (n)
     PX_TRY(

@@ -28,21 +28,6 @@ static int probe(void) {
   return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : count;
 }
 
-static px_status attribute(int *out, CUdevice_attribute which, CUdevice device) {
-  PX_CUDA_TRY(cuDeviceGetAttribute(out, which, device));
-  return PX_OK;
-}
-
-static px_status measure(px__cuda_device *d) {
-  PX_CUDA_PASS(attribute(&d->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->handle));
-  PX_CUDA_PASS(
-      attribute(&d->threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, d->handle));
-  PX_CUDA_PASS(
-      attribute(&d->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, d->handle));
-  PX_CUDA_PASS(attribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d->handle));
-  return attribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d->handle);
-}
-
 static px_status make_fault(px__cuda_device *d) {
   void *slot = NULL;
   if (d->fault) return PX_OK;
@@ -54,7 +39,7 @@ static px_status make_fault(px__cuda_device *d) {
 
 static px_status open_locked(px__cuda_device *d, int device) {
   PX_CUDA_TRY(cuDeviceGet(&d->handle, device));
-  PX_CUDA_PASS(measure(d));
+  PX_CUDA_PASS(px__cuda_measure(d));
   if (!d->context) PX_CUDA_TRY(cuDevicePrimaryCtxRetain(&d->context, d->handle));
   PX_CUDA_TRY(cuCtxSetCurrent(d->context));
   PX_CUDA_PASS(make_fault(d));
@@ -73,29 +58,6 @@ static px_status open_device(int device) {
   px_status status = d->open ? PX_OK : open_locked(d, device);
   pthread_mutex_unlock(&opening);
   return status;
-}
-
-px_status px__cuda_properties(int device, px_device_properties *out) {
-  CUdevice handle;
-  CUuuid uuid;
-  int cache = 0;
-  *out = (px_device_properties){0};
-  PX_CUDA_TRY(cuDeviceGet(&handle, device));
-  px__cuda_device d = {.handle = handle};
-  PX_CUDA_PASS(measure(&d));
-  PX_CUDA_TRY(cuDeviceGetName(out->name, sizeof out->name, handle));
-  PX_CUDA_TRY(cuDeviceTotalMem(&out->total_memory, handle));
-  PX_CUDA_TRY(cuDeviceGetUuid(&uuid, handle));
-  PX_CUDA_PASS(attribute(&cache, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, handle));
-  PX_CUDA_PASS(attribute(&out->pci_domain_id, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, handle));
-  PX_CUDA_PASS(attribute(&out->pci_bus_id, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, handle));
-  PX_CUDA_PASS(attribute(&out->pci_device_id, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, handle));
-  memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
-  out->major = d.major, out->minor = d.minor;
-  out->multi_processor_count = d.multiprocessors;
-  out->max_threads_per_multi_processor = d.threads;
-  out->l2_cache_size = (size_t)cache;
-  return PX_OK;
 }
 
 static px_status memory_info(int device, size_t *free, size_t *total) {

@@ -16,6 +16,14 @@
 
 // ---- driver.c: the driver's functions, its errors, contexts
 
+// A function's name and the offset of its pointer in the struct of functions.
+typedef struct px__cuda_symbol {
+  const char *name;
+  size_t at;
+} px__cuda_symbol;
+// Fills the struct `api`. False if the library is NULL or lacks a function.
+bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count);
+
 typedef struct px__cuda_api {
 #define XX(name) __typeof__(&name) name;
 #include "cuda/cuda.sym"
@@ -63,13 +71,6 @@ px_status px__cuda_use_stream(CUstream stream);
 
 // Opens the first library found of several file names of the CUDA toolkit; NULL if none is.
 void *px__cuda_library(const char *const *names, int count);
-// A function's name and the offset of its pointer in the struct of functions.
-typedef struct px__cuda_symbol {
-  const char *name;
-  size_t at;
-} px__cuda_symbol;
-// Fills the struct `api`. False if the library is NULL or lacks a function.
-bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count);
 
 // ---- launch.c: kernels by name, device functions by name
 
@@ -127,9 +128,12 @@ extern const int px__cuda_module_count;
 px_kernel px__cuda_find(const char *name);
 bool px__cuda_loads_late(void);
 
+// ---- properties.c
+px_status px__cuda_measure(px__cuda_device *d);  // reads the properties used by launches
+px_status px__cuda_properties(int device, px_device_properties *out);
+
 // ---- memory.c, stream.c, nvml.c: functions of the backend table
 
-px_status px__cuda_properties(int device, px_device_properties *out);
 int px__cuda_processes(int device, px_process *out, int capacity);
 bool px__cuda_metric(int device, px_metric figure, int64_t *out);
 int px__cuda_probe_forksafe(void);

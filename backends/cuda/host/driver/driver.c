@@ -16,6 +16,15 @@ px__cuda_device px__cuda_devices[PX__CUDA_DEVICES];
 
 // ---- functions
 
+bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count) {
+  for (size_t i = 0; library && i < count; i++) {
+    void *found = dlsym(library, symbols[i].name);
+    if (!found) return false;
+    memcpy((char *)api + symbols[i].at, &found, sizeof found);
+  }
+  return library != NULL;
+}
+
 #define TEXT_OF(name) TEXT(name)
 #define TEXT(name) #name
 static const px__cuda_symbol symbols[] = {

@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads libraries and their functions by name on first use; nothing is linked.
+// Finds and loads libraries by name on first use; nothing is linked.
 #include "cuda/host/driver/cuda.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-
-bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count) {
-  for (size_t i = 0; library && i < count; i++) {
-    void *found = dlsym(library, symbols[i].name);
-    if (!found) return false;
-    memcpy((char *)api + symbols[i].at, &found, sizeof found);
-  }
-  return library != NULL;
-}
 
 static void *open_in(const char *folder, const char *subfolder, const char *name) {
   char path[2048];

@@ -61,7 +61,7 @@ typedef struct px__cuda_qr {
 } px__cuda_qr;
 px_status px__cuda_factor_qr(const px_launch *l, const px__cuda_qr *r);
 
-// ---- shared by gemm.c and gemm_lt.c
+// ---- shared by gemm.c, gemm_arithmetic.c and gemm_lt.c
 
 // A matrix as passed to cuBLAS. `rows`: row-major, so cuBLAS sees the transposed matrix.
 typedef struct px__cuda_layout {

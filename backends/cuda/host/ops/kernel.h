@@ -50,6 +50,9 @@ px_status px__cuda_folds_add(bool *batched, const px_launch *l, const char *modu
 
 // ---- loops over operands
 
+static inline bool px__cuda_absent(const px_operand *o) {
+  return o->immediate || o->dtype == PX_DTYPE_NONE;
+}
 void px__cuda_divisor(k_divisor *out, int64_t by);
 // Merged dimensions of `n` operands; the first defines the sizes.
 void px__cuda_walk(k_loop *p, const px_operand *operands, int n);
