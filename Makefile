@@ -90,7 +90,7 @@ $(GEN): $(O)/opgen $(OPS)
 	@touch $@
 OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(sort $(shell awk '/^  kind / && !/ hidden/ {print FILENAME}' ops/*.op)))
 GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h \
-  cpu_kernels.h cuda_args.h convert_pairs.inc samples.inc typed_calls.inc)
+  cpu_kernels.h convert_pairs.inc samples.inc typed_calls.inc)
 GENSRC   := $(addprefix $(O)/gen/,ops_table.c $(patsubst %,ops_%.c,$(shell seq 0 31)) layers.c optim_kinds.c schedule_kinds.c)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 CUDAGEN  := $(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 complex fold optim)

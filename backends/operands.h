@@ -62,21 +62,9 @@ static inline void px__split_sizes(const px_operand *o, int64_t dim, int64_t *ou
   for (int i = 0; i < o->ndim; i++) *(i < dim ? outer : i == dim ? size : inner) *= o->sizes[i];
 }
 
-static inline int64_t px__operand_ndim(const px_operand *o) { return o->ndim; }
-// The size of a dimension (negative: counted from the end), and the products of the sizes before
-// and after it. A 0-dim operand has size 1.
+// The size of a dimension (negative: counted from the end). A 0-dim operand has size 1.
 static inline int64_t px__operand_size(const px_operand *o, int64_t dim) {
   return o->ndim ? o->sizes[dim < 0 ? dim + o->ndim : dim] : 1;
-}
-static inline int64_t px__operand_before(const px_operand *o, int64_t dim) {
-  int64_t outer, size, inner;
-  px__split_sizes(o, dim, &outer, &size, &inner);
-  return outer;
-}
-static inline int64_t px__operand_after(const px_operand *o, int64_t dim) {
-  int64_t outer, size, inner;
-  px__split_sizes(o, dim, &outer, &size, &inner);
-  return inner;
 }
 
 // An optional number, or its default.

@@ -263,6 +263,15 @@ typedef struct k_lines {
   k_tiles_of tiles;
 } k_lines;
 
+// Insertion points of `count` values in sorted lines of `size` elements: `each` values a line.
+typedef struct k_search {
+  k_where where;
+  const void *lines, *values;
+  int64_t *out;
+  int64_t count, size, each;
+  int32_t right;
+} k_search;
+
 // Sorts of dense lines, and selection of their first elements: elements `skip` to `skip` +
 // `take` of each sorted line are written. Indices are smaller than the line length. Elements of
 // `item` bytes become keys, unsigned integers in the requested order (kernels/keys.cuh). A block

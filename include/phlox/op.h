@@ -58,7 +58,6 @@ typedef enum px_autocast_policy {
   PX_AUTOCAST_LOWER,    // to the region's dtype: matrix products, convolutions
   PX_AUTOCAST_FLOAT32,  // to float32: ops that would overflow or lose digits
   PX_AUTOCAST_WIDEST,   // to the widest of their dtypes
-  PX_AUTOCAST_NEVER,    // the call fails
   PX_AUTOCAST_PLAIN     // no cast, also in the op's inner calls
 } px_autocast_policy;
 typedef struct px_op {

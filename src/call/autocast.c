@@ -212,12 +212,6 @@ static px_status float32(px__casting *c, const px_op *op) {
   return cast_all(c, op);
 }
 
-static px_status refused(px__casting *c, const px_op *op) {
-  const px__op_texts *texts = px__impl(op)->texts;
-  if (texts && texts->of_autocast.code) PX_FAIL_AS(texts->of_autocast, "");
-  PX_FAIL(PX_RUNTIME, "%s is unsafe to autocast", op->python_name);
-}
-
 static px_status lower(px__casting *c, const px_op *op) {
   c->dtype = (px_dtype)px__autocast_here.set.dtype[c->type];
   return cast_all(c, op);
@@ -226,8 +220,8 @@ static px_status lower(px__casting *c, const px_op *op) {
 static px_status keep_dtypes(px__casting *c, const px_op *op) { return PX_OK; }
 
 // Indexed by px_autocast_policy.
-static px_status (*const policies[])(px__casting *c, const px_op *op) = {
-    NULL, lower, float32, widest, refused, keep_dtypes};
+static px_status (*const policies[])(px__casting *c, const px_op *op) = {NULL, lower, float32,
+                                                                         widest, keep_dtypes};
 
 px_status px__unchecked(const px_call *call) { return PX_OK; }
 

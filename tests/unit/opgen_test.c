@@ -107,21 +107,22 @@ PX_TEST(bad_results) {
   REFUSED(TWO("  result b = [] : self\n"), "1: a result of x has no result line");
   REFUSED(TWO("  result a, b = [] : self\n  result a = [] : self\n"),
           "6: a result of x is already given");
-  REFUSED(ONE("  result [] : self\n  broadcasts dim\n"), "6: x has no tensor 'dim'");
   REFUSED(ONE("  result [] : self\n  draws 4\n"),
           "6: expected `draws NUMBER by NUMBER` or `draws NUMBER of NUMBER words` in an op with a "
           "generator");
-  REFUSED(ONE("  broadcasts self\n"), "1: broadcasts, draws and cuda of x require a result line");
+  REFUSED(ONE("  draws 4 by 4\n"), "1: draws of x requires a result line");
   REFUSED(ONE("  check device\n"), "5: check device of x requires a result line");
   REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm', or no tensor or list 'self'");
   REFUSED(GOOD "  result [] : self\n", "5: result of x, which is not a kernel op");
+  REFUSED(GOOD "  result : int32\n", "5: expected in x `result : bool`, `int64` or `real`");
+  REFUSED(ONE("  result : bool\n"), "5: result of x has no sizes");
   REFUSED("op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result [1] : self\n",
           "1: op x has no shape");
 }
 PX_TEST(results_generate_run_functions) {
   show("x",
        ONE("  check dim of self\n  check device\n  check ndim(self) > 1 : RUNTIME \"few\"\n"
-           "  run f\n  broadcasts other\n"
+           "  run f\n"
            "  result [*leading(self, 1), 2 * dim] if dim > 0 else [] : float(other or self)\n"));
   CHECK_EQ(status, 0);
   CHECK(strstr(text, ".run = make_x,"));
@@ -131,49 +132,11 @@ PX_TEST(results_generate_run_functions) {
   CHECK(early && early < device && device < late && late < run);
   CHECK(strstr(text, "px__shape_add(&s, px__product(2, px_value_int(a[1])));"));
   CHECK(strstr(text, "px__refuse_dtype(call->op, d, call->device);"));
-  CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], x));"));
   show("x",
        TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : acc(self)\n"));
   CHECK(strstr(text, "return px__shape_result(call, 0, x, d);"));
   CHECK(strstr(text, "x = px__sizes_of(a[1]);"));
   CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, x, d));"));
-}
-#define CUDA(line) ONE("  dtypes float\n  result [dim] : self\n  cuda " line "\n")
-PX_TEST(bad_launches) {
-  REFUSED(CUDA("lines"), "7: expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
-  REFUSED(CUDA("lines by 0.5"), "7: '0.5' is not an integer");
-  REFUSED(CUDA("lines by m"), "7: unknown 'm' in the cuda line of x");
-  REFUSED(CUDA("lines by numel(dim)"), "7: 'dim' in the cuda line of x is not a tensor");
-  REFUSED(CUDA("lines by numel(other)"), "7: 'other' in the cuda line of x is not a tensor");
-  REFUSED(CUDA("lines by 1 with dim = 2"), "7: `with` of x requires NAME = NUMBER with new names");
-  REFUSED(CUDA("lines by 1 with numel(out)"),
-          "7: `with` of x requires NAME = NUMBER with new names");
-  REFUSED(ONE("  result [] : long(self)\n  cuda lines by 1\n"),
-          "5: cuda of x: the dtype of the result is not static");
-  REFUSED(KERNEL("Tensor[] list) -> Tensor", "  result [] : int64\n  cuda lines by 1\n"),
-          "6: cuda of x requires a Tensor as first parameter and a result line");
-  REFUSED(
-      "op x(Tensor self) -> Tensor\n  kind kernel inplace\n  doc D.\n"
-      "  result sizes(self) : self\n  cuda lines by 1\n",
-      "5: cuda of x: ops that mutate a tensor are not supported");
-}
-PX_TEST(launches_generate_structs_and_host_functions) {
-  show("x", KERNEL("Tensor self, Tensor at, float p, bool b, str s) -> (Tensor a, Tensor n)",
-                   "  dtypes float\n  check isint64(at) : RUNTIME \"at\"\n"
-                   "  result a, n = sizes(at) : self, int64\n"
-                   "  cuda lines by each * 2 with each = numel(a) // ndim(self)\n"));
-  CHECK_EQ(status, 0);
-  CHECK(strstr(text,
-               "typedef struct k_x {\n  k_where where;\n  void *a;\n  int64_t *n;\n"
-               "  const void *self;\n  const int64_t *at;\n  double p;\n  int32_t b;\n"
-               "  int64_t each;\n} k_x;"));
-  CHECK(strstr(text, "K_KERNEL(x, bf16, k_bf16, k_x)") && !strstr(text, "K_KERNEL(x, i64"));
-  CHECK(strstr(text, ".at = px__cuda_dense_in(&d, args->at, PX_INT64),"));
-  CHECK(strstr(text, ".n = px__cuda_dense_out(&d, args->n, PX_INT64),"));
-  CHECK(strstr(text,
-               "p.each = px__quotient(px_operand_numel(args->a), "
-               "px__operand_ndim(args->self));"));
-  CHECK(strstr(text, "px__cuda_over(l, \"lines\", functions[dtype], px__product(p.each, 2), &p)"));
 }
 PX_TEST(shapes_are_documented_from_results) {
   show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");

@@ -111,6 +111,14 @@ void og_names(const og_node *n, void (*each)(const og_node *name, void *context)
 
 // ---- checks: CONDITION : CODE "text"
 
+const char *og_with_lines(char *text) {
+  for (char *at = strstr(text, "\\n"); at; at = strstr(at, "\\n")) {
+    *at = '\n';
+    memmove(at + 1, at + 2, strlen(at + 2) + 1);
+  }
+  return text;
+}
+
 og_check og_check_parse(const og_field *field) {
   const char *colon = strstr(field->text, " : ");
   og_check c = {.location = field->location};
@@ -121,7 +129,7 @@ og_check og_check_parse(const og_field *field) {
   const char *last = text + strlen(text) - 1;
   if (*text != '"' || last == text || *last != '"')
     og_die(field->location, "expected a text in quotes, not '%s'", text);
-  c.text = og_copy(text + 1, (size_t)(last - text - 1));
+  c.text = og_with_lines(og_copy(text + 1, (size_t)(last - text - 1)));
   return c;
 }
 

@@ -53,8 +53,8 @@ const char *og_shape_of(const og_op *op) {
 
 // Describes the dtype of the result by the words after the kind.
 static const char *result_dtype(const og_op *op) {
-  if (og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult)) return "bool results";
-  if (og_has(op, OG_W_longresult)) return "int64 results";
+  if (og_has(op, OG_W_compare) || og_results_are(op, "bool")) return "bool results";
+  if (og_results_are(op, "int64")) return "int64 results";
   if (og_has(op, OG_W_float)) return "integers are converted to the default float dtype";
   if (og_has(op, OG_W_whole)) return "bool is converted to int64";
   if (og_has(op, OG_W_sum)) return "integers and bool are converted to int64";

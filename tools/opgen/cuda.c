@@ -9,11 +9,11 @@
 
 enum { MODULES = 8 };  // Makefile: CUDAGEN
 static bool returns_bool(const og_op *op) {
-  return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
+  return og_has(op, OG_W_compare) || og_results_are(op, "bool");
 }
 // True if the op maps complex numbers to real ones, e.g. abs or angle.
 static bool returns_parts(const og_op *op, const og_stamp *s) {
-  return s->kind == 'c' && og_has(op, OG_W_realresult);
+  return s->kind == 'c' && og_results_are(op, "real");
 }
 static bool is_pointwise(const og_op *op) { return og_is(op, "pointwise") && op->expr.text; }
 static bool is_complex(const og_stamp *s) { return s->kind == 'c'; }
@@ -108,8 +108,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
           "  static const px__cuda_pointwise op = {\n"
           "      .module = \"kernels_cuda_%d\", .operands = %d, .bools = 0x%x,\n"
           "      .parts = %d, .number_count = %d, .numbers = {%s},\n",
-          op->name, module, tensor, bools, og_has(op, OG_W_realresult), numbers,
-          *list ? list : "0");
+          op->name, module, tensor, bools, og_results_are(op, "real"), numbers, *list ? list : "0");
   if (e.has_test)
     fprintf(to, "      .test_param = %d, .test_text = %s,\n", e.test_param, og_quote(e.test_text));
   fprintf(to, "      .functions = {\n");
@@ -147,7 +146,7 @@ static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s
 // Folds to bool or a count only test complex numbers for nonzero.
 static bool fold_has(const og_op *op, int stamp_at) {
   const og_stamp *s = og_stamp_of(fold_stamps[stamp_at].suffix);
-  bool truth = is_complex(s) && (returns_bool(op) || og_has(op, OG_W_longresult));
+  bool truth = is_complex(s) && (returns_bool(op) || og_results_are(op, "int64"));
   return !truth && og_in_set(op, s);
 }
 
@@ -218,17 +217,12 @@ void og_write_cuda_kernels(FILE *to, const og_op *op) {
 
 void og_write_cuda(const char *folder) {
   FILE *modules[MODULES], *rows = create(folder, "kernels_cuda_rows.c", "cuda/host/ops/kernel.h");
-  FILE *structs = create(folder, "cuda_args.h", "cuda/params.h");
   FILE *folds = create(folder, "kernels_cuda_fold.cu", "cuda/kernels/fold.cuh");
   FILE *complex = create(folder, "kernels_cuda_complex.cu", "cuda/kernels/complex.cuh");
   for (int m = 0; m < MODULES; m++)
     modules[m] = create(folder, og_format("kernels_cuda_%d.cu", m), "cuda/kernels/loop.cuh");
-  fprintf(structs, "#pragma once\n\n");
-  fprintf(rows, "#include \"cuda_args.h\"\n\n");
   for (int i = 0; i < og.count; i++) {
     const og_op *op = og.ops[i];
-    og_write_launch_struct(structs, op);
-    og_write_launch(rows, op);
     if (is_pointwise(op)) {
       int m = og_shard(op, MODULES);
       write_functions(modules[m], complex, op);
@@ -240,7 +234,6 @@ void og_write_cuda(const char *folder) {
     }
   }
   for (int m = 0; m < MODULES; m++) og_finish(modules[m]);
-  og_finish(structs);
   og_finish(folds);
   og_finish(complex);
   og_finish(rows);

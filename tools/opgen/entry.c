@@ -144,7 +144,7 @@ static const struct {
      "extends order argument* tuple* check* state* scalar* number* next* let* set* sample* paper! "
      "note doc!"},
     {"loop", "argument* tuple* check* sample! example! paper! doc!"},
-    {"schedule", "argument* check* words* next at run first prepare momentum sample paper doc!"}};
+    {"schedule", "argument* check* words* next at run sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
 static const char *fields_of(const char *sort) {

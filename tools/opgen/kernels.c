@@ -327,7 +327,7 @@ og_expr og_rewrite(const og_op *op, const char *text, og_location at, const char
 // ---- pointwise
 
 static bool returns_bool(const og_op *op) {
-  return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
+  return og_has(op, OG_W_compare) || og_results_are(op, "bool");
 }
 
 // Writes the locals of number parameters and of presence tests.
@@ -420,7 +420,7 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
     }
     tensor++;
   }
-  const char *result = returns_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
+  const char *result = returns_bool(op) ? "bool" : og_results_are(op, "real") ? s->number : s->c;
   if ((w->blocks || (w->is_wide && w->avx512)) && count)
     write_blocks(to, s, w, result, loads, names);
   else
@@ -499,7 +499,7 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
     const char *args = "(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l)";
     const char *loop = og_format("  PX__CPU_PARTS_ROW%d(%s, %s, %s)\n", part_rows[i].operands,
                                  s->suffix, part_rows[i].name,
-                                 og_has(op, OG_W_realresult) ? "k_store_reals" : "k_store_parts");
+                                 og_results_are(op, "real") ? "k_store_reals" : "k_store_parts");
     const char *name = og_format("row_%s_%s", op->name, s->suffix);
     fprintf(to, "PX__CPU_WIDE static bool %s_wide%s {\n%s  return true;\n}\n", name, args, loop);
     fprintf(to, "static void %s%s {\n  PX__CPU_IF_WIDE(%s_wide, %d, %s)\n%s}\n", name, args, name,
@@ -618,7 +618,7 @@ static void write_pointwise(FILE *to, const og_op *op) {
           "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .alike = %d, "
           ".real = %d, .rows = {\n",
           op->name, op->name, operand_count(op), masks, !(e.used & tensors),
-          og_has(op, OG_W_realresult));
+          og_results_are(op, "real"));
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);
@@ -708,7 +708,7 @@ static void write_fold(FILE *to, const og_op *op) {
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     const stamp *s = og_stamp_of(widths[i][0]);
-    bool truth = s->kind == 'c' && (returns_bool(op) || og_has(op, OG_W_longresult));
+    bool truth = s->kind == 'c' && (returns_bool(op) || og_results_are(op, "int64"));
     if (truth || !og_in_set(op, s)) continue;  // complex numbers are only tested for nonzero
     if (i < 2 && !f.start) continue;           // sums accumulate in int64
     write_fold_stamp(to, op, s, og_stamp_of(widths[i][1]), &f);

@@ -431,9 +431,7 @@ static const struct {
 } parts[] = {{"phlox/ops/%s.h", og_write_prototypes},
              {"ops_N.c", write_code},
              {"kernels_cpu_N.c", og_write_kernel},
-             {"cuda_args.h", og_write_launch_struct},
              {"kernels_cuda_N.cu", og_write_cuda_kernels},
-             {"kernels_cuda_rows.c", og_write_launch},
              {"ops.md", og_write_page},
              {"samples.inc", og_write_samples},
              {"typed_calls.inc", og_write_typed_calls}};

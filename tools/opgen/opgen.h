@@ -117,14 +117,15 @@ typedef struct og_op {
   bool library_only;  // a `library` kernel, not available on the CPU
   unsigned words;     // bit i: og_words[i]
   og_field transposed, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
-      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      broadcasts, draws, out, expand_warning, format, order, fits, fits_wide, vmap, complex,
-      of_unsigned, resolve, work, flops;
+      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, draws,
+      out, expand_warning, format, order, fits, fits_wide, vmap, complex, of_unsigned, resolve,
+      work, flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
   int check_count;
   og_field result_fields[OG_MAX_RESULTS];  // `result` lines
+  og_field result_dtype;  // of a pointwise op or a reduction: `result : DTYPE`, without the colon
   int result_field_count;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
@@ -184,14 +185,12 @@ extern og_tables og;
   XX(random) \
   XX(onlyinplace) \
   XX(mutates) \
-  XX(boolresult) \
-  XX(longresult) \
   XX(nonempty) \
   XX(cpuscalars) \
   XX(idempotent) \
   XX(noalias) \
   XX(noalias_others) \
-  XX(pixel_rows) XX(no_numbers) XX(one_number) XX(realresult) XX(unconjugated) XX(ordered)
+  XX(pixel_rows) XX(no_numbers) XX(one_number) XX(unconjugated) XX(ordered)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,
@@ -253,7 +252,7 @@ char *og_trimmed(const char *from, const char *to);
 // `sort` is op, kernel or helper; a helper has no result, and only an op has fields.
 og_op *og_op_begin(const char *sort, const char *text, og_location at);
 void og_op_field(og_op *op, char *line, og_location at);
-void og_op_end(const og_op *op);  // reports missing fields
+void og_op_end(og_op *op);  // reports missing fields
 
 // ---- formula.c
 // Returns the let of a name and sets *which, its position in the let; NULL if there is none.
@@ -373,6 +372,8 @@ typedef struct og_check {
   const char *code, *text;
   og_location location;
 } og_check;
+// Replaces `\\n` by line breaks, in place.
+const char *og_with_lines(char *text);
 og_check og_check_parse(const og_field *field);
 // Returns true and the parts of a check `NAME of TENSOR`.
 bool og_check_dimension(const og_field *field, char **dim, char **tensor);
@@ -436,7 +437,8 @@ typedef struct og_remarks {
 const char *og_shape_of(const og_op *op);
 const char *og_out_words(const og_op *op);
 const char *og_autocast_words(const og_op *op);
-bool og_is_nonempty(const og_op *op);  // a reduction that requires elements
+bool og_results_are(const og_op *op, const char *dtype);  // by `result : DTYPE`
+bool og_is_nonempty(const og_op *op);                     // a reduction that requires elements
 // Returns the docstring lines of `example EXPRESSION -> TEXT`.
 const char *og_example_lines(const og_field *f);
 og_remarks og_remarks_of(const og_op *op, bool in_c);  // for the C header or for Python
@@ -464,8 +466,6 @@ unsigned og_dtype_mask(const og_op *op);             // bit i: dtype i
 void og_write_conversions(const char *folder);
 
 // ---- launch.c: `cuda` lines
-void og_write_launch_struct(FILE *to, const og_op *op);
-void og_write_launch(FILE *to, const og_op *op);
 
 // ---- layer.c
 void og_analyse_layers(void);

@@ -136,9 +136,7 @@ void og_op_field(og_op *op, char *line, og_location at) {
                 {"shape", &op->shape},
                 {"errors", &op->errors},
                 {"example", &op->example},
-                {"broadcasts", &op->broadcasts},
                 {"draws", &op->draws},
-                {"cuda", &op->cuda},
                 {"out", &op->out},
                 {"expand_warning", &op->expand_warning},
                 {"resolve", &op->resolve},
@@ -171,9 +169,24 @@ void og_op_field(og_op *op, char *line, og_location at) {
   og_die(at, "unknown field '%s' of %s", name, op->name);
 }
 
-void og_op_end(const og_op *op) {
+// Parses `result : DTYPE` of a pointwise op or a reduction.
+static void parse_result_dtype(og_op *op) {
+  static const char *const dtypes[] = {"bool", "int64", "real"};
+  const og_field *f = op->result_fields;
+  if (op->result_field_count != 1 || *f->text != ':') return;
+  op->result_dtype = (og_field){.text = og_skip(f->text + 1), .location = f->location};
+  op->result_field_count = 0;
+  if (!og_is(op, "pointwise") && !og_is(op, "reduce"))
+    og_die(f->location, "result of %s has no sizes", op->name);
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(op->result_dtype.text, dtypes[i])) return;
+  og_die(f->location, "expected in %s `result : bool`, `int64` or `real`", op->name);
+}
+
+void og_op_end(og_op *op) {
   og_location at = op->location;
   if (!*op->kind) og_die(at, "op %s has no kind", op->name);
+  parse_result_dtype(op);
   if (!op->doc.text) og_die(at, "op %s has no doc", op->name);
   if (og_is(op, "pointwise") && !op->expr.text) og_die(at, "pointwise op %s has no expr", op->name);
   if (!og_is(op, "pointwise") && op->expr.text)
@@ -195,8 +208,7 @@ void og_op_end(const og_op *op) {
   bool made = op->result_field_count > 0;
   if (made && !og_is(op, "kernel"))
     og_die(op->result_fields[0].location, "result of %s, which is not a kernel op", op->name);
-  if (!made && (op->broadcasts.text || op->draws.text || op->cuda.text))
-    og_die(at, "broadcasts, draws and cuda of %s require a result line", op->name);
+  if (!made && op->draws.text) og_die(at, "draws of %s requires a result line", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)

@@ -228,12 +228,6 @@ static void write_result(FILE *to, const og_op *op, const og_result *r, bool las
     og_write_shape(to, &(og_scope){.op = op}, r->shape, "s", "  ");
     fprintf(to, "  x = px__shape_made(&s);\n");
   }
-  if (op->broadcasts.text && r->results[0] == 0) {
-    int i = og_param_find(op, op->broadcasts.text);
-    if (i < 0 || op->params[i].type != OG_TENSOR)
-      og_die(op->broadcasts.location, "%s has no tensor '%s'", op->name, op->broadcasts.text);
-    fprintf(to, "  PX_TRY(px__check_expands(a[%d], x));\n", i);
-  }
   for (int i = 0; i < r->count; i++) {
     bool end = last && i == r->count - 1;
     if (i < r->dtypes->count) write_dtype(to, op, r->dtypes->items[i]);

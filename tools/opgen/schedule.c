@@ -86,10 +86,17 @@ static void write_rate(FILE *to, const og_entry *e, const char *form) {
   fprintf(to, "}\n");
 }
 
+// Returns the C function of a part of `run NAME PARTS`, or NULL.
+static const char *part_of(const og_entry *e, const char *part) {
+  const char *run = text_of(e, "run");
+  if (!run || !strstr(run, og_format(" %s", part))) return NULL;
+  return og_format("px__%s_%s", og_copy(run, (size_t)(og_word_end(run) - run)), part);
+}
+
 static void write_check(FILE *to, const og_entry *e) {
   og_body body;
   FILE *in = og_body_begin(&body);
-  const char *prepare = text_of(e, "prepare");
+  const char *prepare = part_of(e, "prepare");
   for (const og_field *f = NULL; (f = og_entry_next(e, "check", f));) {
     og_check c = og_check_parse(f);
     scope s = {e, false};
@@ -97,7 +104,7 @@ static void write_check(FILE *to, const og_entry *e) {
     fprintf(in, "  ");
     og_write_check(in, &c, e->params, e->param_count);
   }
-  fprintf(in, "  return %s;\n", prepare ? og_format("px__%s(options)", prepare) : "PX_OK");
+  fprintf(in, "  return %s;\n", prepare ? og_format("%s(options)", prepare) : "PX_OK");
   fprintf(to, "static px_status check_%s(double *options) {\n", e->name);
   write_with_names(to, e, &body, "options");
   fprintf(to, "}\n");
@@ -118,15 +125,12 @@ static const char *function(const og_entry *e, const char *form) {
   return og_entry_field(e, form) ? og_format("%s_%s", form, e->name) : "NULL";
 }
 
-static const char *named(const og_entry *e, const char *field) {
-  return text_of(e, field) ? og_format("px__%s", text_of(e, field)) : "NULL";
-}
-
 static void write_row(FILE *to, const og_entry *e) {
+  const char *rate = part_of(e, "rate"), *momentum = part_of(e, "momentum");
+  const char *first = part_of(e, "first");
   fprintf(to, "    {\"%s\", options_%s, %d, check_%s, %s, %s, %s, %s},\n", e->name, e->name,
-          e->param_count, e->name, function(e, "next"),
-          text_of(e, "run") ? named(e, "run") : function(e, "at"), named(e, "momentum"),
-          named(e, "first"));
+          e->param_count, e->name, function(e, "next"), rate ? rate : function(e, "at"),
+          momentum ? momentum : "NULL", first ? first : "NULL");
 }
 
 static void write_kinds(FILE *to) {

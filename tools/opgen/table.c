@@ -92,12 +92,16 @@ static const char *promotion_of(const og_op *op) {
   return og_has(op, OG_W_sum) ? "PX__PROMOTE_SUM" : "PX__PROMOTE";
 }
 
+bool og_results_are(const og_op *op, const char *dtype) {
+  return op->result_dtype.text && !strcmp(op->result_dtype.text, dtype);
+}
+
 static const char *result_dtype(const og_op *op, int r) {
   const char *name = op->result_names[r];
   if (name && !strcmp(name, "indices")) return "PX_INT64";
-  if (og_has(op, OG_W_boolresult) || og_has(op, OG_W_compare)) return "PX_BOOL";
-  if (og_has(op, OG_W_realresult)) return "PX__DTYPE_REAL";
-  return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
+  if (og_results_are(op, "bool") || og_has(op, OG_W_compare)) return "PX_BOOL";
+  if (og_results_are(op, "real")) return "PX__DTYPE_REAL";
+  return og_results_are(op, "int64") ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
 // True if a reduction of no elements is an error: its fold, or that of its kernel, has no identity.
@@ -114,7 +118,6 @@ static const struct {
                 {"lower", "PX_AUTOCAST_LOWER", "computes in the lower dtype"},
                 {"float32", "PX_AUTOCAST_FLOAT32", "computes in float32"},
                 {"widest", "PX_AUTOCAST_WIDEST", "computes in the widest dtype"},
-                {"never", "PX_AUTOCAST_NEVER", "raises an error"},
                 {"plain", "PX_AUTOCAST_PLAIN", NULL}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 

@@ -3,16 +3,6 @@
 // `refuse`.
 #include "opgen/opgen.h"
 
-// Replaces `
-// ` by line breaks.
-static const char *with_lines(char *text) {
-  for (char *at = strstr(text, "\\n"); at; at = strstr(at, "\\n")) {
-    *at = '\n';
-    memmove(at + 1, at + 2, strlen(at + 2) + 1);
-  }
-  return text;
-}
-
 // Returns `CODE "text"` as the initialiser of a px__refusal. Each kind of refusal supplies the
 // values of %s.
 static const char *refusal(const og_op *op, const og_field *f, const char *at) {
@@ -21,7 +11,7 @@ static const char *refusal(const og_op *op, const og_field *f, const char *at) {
     og_die(f->location, "expected in %s `refuse WHAT : CODE \"text\"`", op->name);
   const char *code = og_trimmed(at, quote);
   return og_format("{PX_%s, %s}", code,
-                   og_quote(with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));
+                   og_quote(og_with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));
 }
 
 static const char *wrapper_of(const og_op *op) {
@@ -40,8 +30,7 @@ static void write_kernel_names(FILE *to, const char *names) {
 }
 
 static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
-  static const char *const kinds[] = {"bool", "dtype",  "mask",  "device",
-                                      "out",  "second", "sizes", "autocast"};
+  static const char *const kinds[] = {"bool", "dtype", "mask", "device", "out", "second", "sizes"};
   const char *end = og_word_end(f->text), *rest = og_skip(end);
   if (!strncmp(f->text, "name ", 5)) {
     write_kernel_names(to, rest);

@@ -7,7 +7,6 @@
 // lines. Strided lines are split into chunks of one thread each; adjacent threads process adjacent
 // lines, so accesses are coalesced.
 #include "complex.cuh"
-#include "cuda_args.h"
 #include "tiles.cuh"
 
 // ---- scans, in double, int64 or complex double
@@ -291,12 +290,12 @@ static __device__ __forceinline__ bool beats(C later, C earlier) {
 
 // A contiguous line by one warp: a prefix scan of 32 adjacent elements, then combined with the
 // preceding ones.
-template <bool IS_MAX, typename S, typename P>
-static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) {
+template <bool IS_MAX, typename S>
+static __device__ __forceinline__ void extremes_of_row(const k_lines &p, int64_t row) {
   typedef typename k_type<S>::number C;
   int lane = (int)(threadIdx.x % 32);
-  const S *in = (const S *)p.self + row * p.size;
-  S *values = (S *)p.values + row * p.size;
+  const S *in = (const S *)p.in + row * p.size;
+  S *values = (S *)p.out + row * p.size;
   int64_t *indices = p.indices + row * p.size, carried_at = 0;
   C carried = C();
   for (int64_t first = 0; first < p.size; first += 32) {
@@ -314,20 +313,20 @@ static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) 
   }
 }
 // A strided line by one thread.
-template <bool IS_MAX, typename S, typename P>
-static __device__ __forceinline__ void extremes_of_line(const P &p, int64_t line) {
+template <bool IS_MAX, typename S>
+static __device__ __forceinline__ void extremes_of_line(const k_lines &p, int64_t line) {
   typedef typename k_type<S>::number C;
   int64_t from = line / p.inner * p.size * p.inner + line % p.inner, at = 0;
   C best = C();
   for (int64_t i = 0; i < p.size; i++) {
-    C x = k_get(((const S *)p.self)[from + i * p.inner]);
+    C x = k_get(((const S *)p.in)[from + i * p.inner]);
     if (i == 0 || beats<IS_MAX>(x, best)) best = x, at = i;
-    k_put((S *)p.values + from + i * p.inner, best);
+    k_put((S *)p.out + from + i * p.inner, best);
     p.indices[from + i * p.inner] = at;
   }
 }
-template <bool IS_MAX, typename S, typename P>
-static __device__ __forceinline__ void extremes_of_lines(const P &p) {
+template <bool IS_MAX, typename S>
+static __device__ __forceinline__ void extremes_of_lines(const k_lines &p) {
   if (p.inner == 1)
     for (int64_t row = k_thread() / 32; row < p.outer; row += k_threads() / 32)
       extremes_of_row<IS_MAX, S>(p, row);
@@ -336,21 +335,29 @@ static __device__ __forceinline__ void extremes_of_lines(const P &p) {
       extremes_of_line<IS_MAX, S>(p, line);
 }
 template <typename S>
-static __device__ __forceinline__ void cummax_body(const k_cummax &p) {
+static __device__ __forceinline__ void cummax_body(const k_lines &p) {
   extremes_of_lines<true, S>(p);
 }
-K_KERNELS_cummax
 template <typename S>
-static __device__ __forceinline__ void cummin_body(const k_cummin &p) {
+static __device__ __forceinline__ void cummin_body(const k_lines &p) {
   extremes_of_lines<false, S>(p);
 }
-K_KERNELS_cummin
+#define INTEGERS(name, P) \
+  K_KERNEL(name, u8, k_u8, P) \
+  K_KERNEL(name, i8, k_i8, P) \
+  K_KERNEL(name, i16, k_i16, P) K_KERNEL(name, i32, k_i32, P) K_KERNEL(name, i64, k_i64, P)
+K_KERNEL(cummax, bool, k_bool, k_lines)
+INTEGERS(cummax, k_lines)
+K_FLOATS(cummax, k_lines)
+K_KERNEL(cummin, bool, k_bool, k_lines)
+INTEGERS(cummin, k_lines)
+K_FLOATS(cummin, k_lines)
 
-    // ---- searchsorted in lines; NaN is the maximum. One thread per value.
+// ---- searchsorted in lines; NaN is the maximum. One thread per value.
 
-    // True if the value's insertion point is after element `there`.
-    template <typename C>
-    static __device__ __forceinline__ bool inserts_after(C there, C value, bool right) {
+// True if the value's insertion point is after element `there`.
+template <typename C>
+static __device__ __forceinline__ bool inserts_after(C there, C value, bool right) {
   if (value != value) return right || there == there;
   return right ? there <= value : there < value;
 }
@@ -367,17 +374,18 @@ static __device__ __forceinline__ I insertion_index(const S *line, I n, C value,
   return low;
 }
 template <typename S>
-static __device__ __forceinline__ void search_lines_body(const k_search_lines &p) {
+static __device__ __forceinline__ void search_lines_body(const k_search &p) {
   typedef typename k_type<S>::number C;
   bool one = p.each >= p.count, right = p.right;
   for (int64_t i = k_thread(); i < p.count; i += k_threads()) {
-    const S *line = (const S *)p.boundaries + (one ? 0 : i / p.each * p.size);
+    const S *line = (const S *)p.lines + (one ? 0 : i / p.each * p.size);
     C value = k_get(((const S *)p.values)[i]);
     p.out[i] = p.size >> 31 ? insertion_index(line, p.size, value, right)
                             : insertion_index(line, (int)p.size, value, right);
   }
 }
-K_KERNELS_search_lines
+INTEGERS(search_lines, k_search)
+K_FLOATS(search_lines, k_search)
 
 // ---- logcumsumexp, in double or complex double: one warp per contiguous line with lanes at
 // stride 32; one thread per strided line
@@ -406,10 +414,10 @@ static __device__ __forceinline__ k_c128 of_lane(k_c128 x, int lane) {
   return {of_lane(x.re, lane), of_lane(x.im, lane)};
 }
 template <typename S>
-static __device__ __forceinline__ void log_sums_of_row(const k_logcumsumexp &p, int64_t row) {
+static __device__ __forceinline__ void log_sums_of_row(const k_lines &p, int64_t row) {
   typedef typename wide_of<S>::W W;
   int lane = (int)(threadIdx.x % 32);
-  const S *in = (const S *)p.self + row * p.size;
+  const S *in = (const S *)p.in + row * p.size;
   S *out = (S *)p.out + row * p.size;
   W carry = -INFINITY;
   for (int64_t first = 0; first < p.size; first += 32) {
@@ -426,17 +434,17 @@ static __device__ __forceinline__ void log_sums_of_row(const k_logcumsumexp &p, 
   }
 }
 template <typename S>
-static __device__ __forceinline__ void log_sums_of_line(const k_logcumsumexp &p, int64_t line) {
+static __device__ __forceinline__ void log_sums_of_line(const k_lines &p, int64_t line) {
   typedef typename wide_of<S>::W W;
   int64_t from = line / p.inner * p.size * p.inner + line % p.inner;
   W sum = -INFINITY;
   for (int64_t i = 0; i < p.size; i++) {
-    sum = log_sum(sum, (W)k_get(((const S *)p.self)[from + i * p.inner]));
+    sum = log_sum(sum, (W)k_get(((const S *)p.in)[from + i * p.inner]));
     k_put((S *)p.out + from + i * p.inner, sum);
   }
 }
 template <typename S>
-static __device__ __forceinline__ void logcumsumexp_body(const k_logcumsumexp &p) {
+static __device__ __forceinline__ void logcumsumexp_body(const k_lines &p) {
   if (p.inner == 1)
     for (int64_t row = k_thread() / 32; row < p.outer; row += k_threads() / 32)
       log_sums_of_row<S>(p, row);
@@ -444,4 +452,6 @@ static __device__ __forceinline__ void logcumsumexp_body(const k_logcumsumexp &p
     for (int64_t line = k_thread(); line < p.outer * p.inner; line += k_threads())
       log_sums_of_line<S>(p, line);
 }
-K_KERNELS_logcumsumexp
+K_FLOATS(logcumsumexp, k_lines)
+K_KERNEL(logcumsumexp, c64, k_c64, k_lines)
+K_KERNEL(logcumsumexp, c128, k_c128, k_lines)

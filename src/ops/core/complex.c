@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Complex numbers without kernels: composed from their parts. Matrix products on the CPU are four
 // products of real matrices. GPUs have kernels.
+#include "call/shapes.h"
 #include "formulas.h"
 #include "hidden/linalg.h"
 #include "hidden/arithmetic.h"
@@ -101,6 +102,13 @@ static px_status products(px_call *call, const px_tensor *a, const px_tensor *b,
   return status;
 }
 
+// The term added to a product broadcasts to its sizes.
+static px_status scaled_products(px_call *call, const scaled *s, const px_tensor *a,
+                                 const px_tensor *b, int ndim, const int64_t *sizes, product of) {
+  PX_TRY(px__check_expands(PX_T((px_tensor *)s->self), (px__sizes){sizes, ndim}));
+  return products(call, a, b, ndim, sizes, of, s);
+}
+
 PX_RUN(mm) {
   const px_tensor *a = args->self, *b = args->mat2;
   if (is_real(a)) return PX_OK;
@@ -116,15 +124,14 @@ PX_RUN(mv) { return products(call, args->self, args->vec, 1, args->self->sizes, 
 PX_RUN(dot) { return products(call, args->self, args->tensor, 0, NULL, px_dot, NULL); }
 PX_RUN(addmm) {
   const px_tensor *a = args->mat1, *b = args->mat2;
-  if (is_real(a)) return PX_OK;
   const scaled s = {args->self, args->beta, args->alpha};
-  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, &s);
+  return scaled_products(call, &s, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm);
 }
 PX_RUN(baddbmm) {
   const px_tensor *a = args->batch1, *b = args->batch2;
   const scaled s = {args->self, args->beta, args->alpha};
   const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
-  return products(call, a, b, 3, sizes, px_bmm, &s);
+  return scaled_products(call, &s, a, b, 3, sizes, px_bmm);
 }
 static px_status mm_transposed(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) transposed = NULL;
@@ -133,9 +140,9 @@ static px_status mm_transposed(px_tensor **out, const px_tensor *a, const px_ten
 }
 PX_RUN(_linear) {
   const px_tensor *a = args->mat1, *b = args->mat2;
-  if (is_real(a)) return PX_OK;
   const scaled s = {args->self, args->beta, args->alpha};
-  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, mm_transposed, &s);
+  const int64_t sizes[] = {a->sizes[0], b->sizes[0]};
+  return scaled_products(call, &s, a, b, 2, sizes, mm_transposed);
 }
 
 // ---- complex scalar factors: multiplied into the operands they scale

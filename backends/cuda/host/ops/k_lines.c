@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of lines.cu: scans.
+// Host functions of lines.cu: scans and searches.
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/reduce.h"
+#include "kernel_args/sort.h"
 
 static const char *suffix_of(int dtype) {
   return dtype == PX_FLOAT64 ? "f64" : dtype == PX_FLOAT32 ? "f32" : "i64";
@@ -81,5 +82,53 @@ PX_CUDA_KERNEL(cumprod_backward) {
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * 8, &p.keys));
   PX_CUDA_PASS(over(l, "cumprod_backward", suffix_of(dtype), p.outer * p.inner, &p));
+  return px__cuda_dense_close(&d);
+}
+
+// Launches a kernel on each line: a warp for a contiguous one, a thread for others.
+static px_status each_line(const px_launch *l, const char *name, const px_operand *out,
+                           const px_operand *in, const px_operand *indices, int64_t dim) {
+  px__cuda_dense d = {.launch = l};
+  k_lines p = {.out = px__cuda_dense_out(&d, out, in->dtype),
+               .in = px__cuda_dense_in(&d, in, in->dtype),
+               .indices = indices ? px__cuda_dense_out(&d, indices, PX_INT64) : NULL};
+  PX_CUDA_PASS(d.status);
+  px__split_sizes(in, dim, &p.outer, &p.size, &p.inner);
+  int64_t threads = p.outer * p.inner * (p.inner == 1 ? 32 : 1);
+  PX_CUDA_PASS(over(l, name, px__cuda_suffix(in->dtype), threads, &p));
+  return px__cuda_dense_close(&d);
+}
+PX_CUDA_KERNEL(cummax) {
+  if (args->self->dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, args->self->dtype);
+  return each_line(l, "cummax", args->values, args->self, args->indices, args->dim);
+}
+PX_CUDA_KERNEL(cummin) {
+  if (args->self->dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, args->self->dtype);
+  return each_line(l, "cummin", args->values, args->self, args->indices, args->dim);
+}
+PX_CUDA_KERNEL(logcumsumexp) {
+  int dtype = args->self->dtype;
+  bool complex = dtype == PX_COMPLEX64 || dtype == PX_COMPLEX128;
+  bool real = px__cuda_is_float(dtype) && dtype < PX_DTYPE_COMPUTED;
+  if (!complex && !real) return px__cuda_missing(l, dtype);
+  return each_line(l, "logcumsumexp", args->out, args->self, NULL, args->dim);
+}
+
+PX_CUDA_KERNEL(search_lines) {
+  int dtype = args->boundaries->dtype;
+  if (dtype == PX_BOOL || dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, dtype);
+  px__cuda_dense d = {.launch = l};
+  int64_t count = px_operand_numel(args->values);
+  k_search p = {.lines = px__cuda_dense_in(&d, args->boundaries, dtype),
+                .values = px__cuda_dense_in(&d, args->values, dtype),
+                .out = px__cuda_dense_out(&d, args->out, PX_INT64),
+                .count = count,
+                .size = px__operand_size(args->boundaries, -1),
+                .each = args->boundaries->ndim > 1 ? px__operand_size(args->values, -1) : count,
+                .right = args->right};
+  PX_CUDA_PASS(d.status);
+  char function[24];
+  snprintf(function, sizeof function, "search_lines_%s", px__cuda_suffix(dtype));
+  PX_CUDA_PASS(px__cuda_over(l, "lines", function, count, &p));
   return px__cuda_dense_close(&d);
 }
