@@ -71,8 +71,8 @@ typedef struct px__refusal {
 // name as `wrapper`.
 typedef struct px__op_texts {
   const char *wrapper;  // PyTorch's method in the device mismatch text; NULL: the pointwise text
-  px__refusal of_bool, of_dtype, of_mask;  // %s: class of the dtype; optional
-  px__refusal of_device;                   // mask on another device. %s: its device, self's
+  px__refusal of_bool, of_dtype;  // %s: class of the dtype; optional
+  px__refusal of_device;          // mask on another device. %s: its device, self's
   px__refusal of_out;     // dtype of out=. %1$s, %2$s: classes of its and the result's dtype; %3$s,
                           // %4$s: their C++ types; %5$s: name of the result; %6$s: self's class;
                           // %7$s: "cuda." for a device tensor

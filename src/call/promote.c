@@ -101,9 +101,6 @@ static px_status check_masks(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
     const px_tensor *t = px__arg_tensor(call, i);
     if (!(px__impl(call->op)->masks >> i & 1) || !t || t->dtype == PX_BOOL) continue;
-    const px__op_texts *texts = px__impl(call->op)->texts;
-    if (texts && texts->of_mask.code)
-      PX_FAIL_AS(texts->of_mask, px_dtype_class((px_dtype)t->dtype));
     PX_FAIL(PX_RUNTIME, "%s only supports boolean masks, but got mask with dtype %s",
             call->op->name, px_dtype_name((px_dtype)t->dtype));
   }

@@ -30,7 +30,7 @@ static void write_kernel_names(FILE *to, const char *names) {
 }
 
 static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
-  static const char *const kinds[] = {"bool", "dtype", "mask", "device", "out", "second", "sizes"};
+  static const char *const kinds[] = {"bool", "dtype", "device", "out", "second", "sizes"};
   const char *end = og_word_end(f->text), *rest = og_skip(end);
   if (!strncmp(f->text, "name ", 5)) {
     write_kernel_names(to, rest);
