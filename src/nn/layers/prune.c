@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pruning masks: remove the elements, or channels, of least magnitude, or random ones.
+#include "formulas.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -26,16 +27,14 @@ static px_status count_of(int64_t *out, const px_prune *how, int64_t size) {
 
 static px_status flat_elements(px_tensor **out, const px_prune *how, const px_tensor *scores) {
   PX_SCOPED(px_tensor) numbers = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) values = NULL;
   int64_t count;
   PX_TRY(count_of(&count, how, px_tensor_numel(scores)));
   if (how->random)
     PX_TRY(px_rand_like(&numbers, scores, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   else
     PX_TRY(px_abs(&numbers, scores));
-  PX_TRY(px_reshape(&row, numbers, (int64_t[]){-1}, 1));
-  return px_topk(&values, out, row, count, 0, how->random, true);
+  return px__formula_extreme_places(out,
+                                    (px_value[]){PX_T(numbers), PX_I(count), PX_B(how->random)});
 }
 
 static px_status without_elements(px_tensor **out, const px_prune *how, const px_tensor *scores,
@@ -56,17 +55,10 @@ static px_status without_elements(px_tensor **out, const px_prune *how, const px
 // Indices of randomly kept channels.
 static px_status random_channels(px_tensor **out, int64_t size, int64_t count, px_device device) {
   PX_SCOPED(px_tensor) chances = NULL;
-  PX_SCOPED(px_tensor) limit = NULL;
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) kept = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
   PX_TRY(px_rand(&chances, &size, 1, NULL, PX_DTYPE_NONE, px_cpu(), false, false));
-  PX_TRY(px_kthvalue(&limit, &at, chances, count, 0, false));
-  PX_TRY(px_gt(&kept, chances, limit));
-  PX_TRY(px_nonzero(&rows, kept));
-  PX_TRY(px_view(&here, rows, (int64_t[]){-1}, 1));
-  return px_to(out, here, PX_DTYPE_NONE, device, false, false);
+  PX_TRY(px__formula_places_above(&places, (px_value[]){PX_T(chances), PX_I(count)}));
+  return px_to(out, places, PX_DTYPE_NONE, device, false, false);
 }
 
 // Indices of the channels with the largest norms.

@@ -5,6 +5,7 @@
 // global statistics. Backward: the two batch sums in the gradient of the input are all-reduced. The
 // gradients of weight and bias are this rank's; DistributedDataParallel averages them like all
 // others. Statistics are at least float32.
+#include "formulas.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/comm.h"
 #include "phlox/distributed.h"
@@ -48,15 +49,7 @@ static int batch_dims(int64_t *dims, const px_tensor *x) {
 
 // Reshapes a vector of channels to broadcast with x.
 static px_status wide(px_tensor **out, px_tensor *channels, const px_tensor *x) {
-  int64_t sizes[PX_MAX_DIMS];
-  for (int d = 0; d < px_tensor_ndim(x); d++) sizes[d] = d == 1 ? px_tensor_size(x, 1) : 1;
-  return px_reshape(out, channels, sizes, px_tensor_ndim(x));
-}
-
-static px_status sum_batch(px_tensor **out, px_tensor *x) {
-  int64_t dims[PX_MAX_DIMS];
-  int n = batch_dims(dims, x);
-  return px_sum(out, x, dims, n, false, PX_DTYPE_NONE);
+  return px__formula_along_channels(out, (px_value[]){PX_T(channels), PX_T(x)});
 }
 
 static px_dtype wide_dtype(const px_tensor *x) {
@@ -101,34 +94,18 @@ static px_status gather(px_tensor **out, px_comm *comm, px_tensor *rows) {
   return PX_OK;
 }
 
-// Mean over the ranks, weighted by their share of the elements.
-static px_status weighted_mean(px_tensor **out, px_tensor *values, px_tensor *shares) {
-  PX_SCOPED(px_tensor) product = NULL;
-  int64_t ranks = 0;
-  PX_TRY(px_mul(&product, values, shares));
-  return px_sum(out, product, &ranks, 1, false, PX_DTYPE_NONE);
-}
-
-static px_status all_moments(px_tensor **mean, px_tensor **var, double *count, px_tensor *all) {
-  PX_SCOPED(px_tensor)
-  means = NULL, *vars = NULL, *counts = NULL, *shares = NULL, *total = NULL, *first = NULL;
-  PX_SCOPED(px_tensor) away = NULL, *square = NULL, *spread = NULL;
-  int64_t ranks = 0;
+static px_status all_moments(px_tensor *moments[2], double *count, px_tensor *all) {
+  PX_SCOPED(px_tensor) counts = NULL;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
   px_scalar number;
-  PX_TRY(px_select(&means, all, 1, 0));
-  PX_TRY(px_select(&vars, all, 1, 1));
   PX_TRY(px_select(&counts, all, 1, 2));
-  PX_TRY(px_sum(&total, counts, &ranks, 1, false, PX_DTYPE_NONE));
-  PX_TRY(px_select(&first, total, 0, 0));
-  PX_TRY(px_tensor_item(&number, first));
+  PX_TRY(px_select(&first, counts, 1, 0));
+  PX_TRY(px_sum_all(&total, first, PX_DTYPE_NONE));
+  PX_TRY(px_tensor_item(&number, total));
   *count = px_scalar_float(number);
   PX_CHECK(*count > 0, PX_VALUE, "SyncBatchNorm: the batches of all ranks are empty");
-  PX_TRY(px_div(&shares, counts, total));
-  PX_TRY(weighted_mean(mean, means, shares));
-  PX_TRY(px_sub(&away, means, *mean, px_int(1)));
-  PX_TRY(px_square(&square, away));
-  PX_TRY(px_add(&spread, square, vars, px_int(1)));
-  return weighted_mean(var, spread, shares);
+  return px__formula_moments_of_ranks(moments, (px_value[]){PX_T(all)});
 }
 
 // running = running * (1 - momentum) + value * momentum
@@ -150,30 +127,6 @@ static px_status sum_over_ranks(px_comm *comm, px_tensor *tensor) {
   return px_work_wait(work, 0);
 }
 
-// (dy - mean(dy) - xhat * mean(dy * xhat)) * invstd * weight, with means over all ranks.
-static px_status input_grad(px_tensor **out, const sync_norm *self, px_tensor *grad,
-                            px_tensor *normal, px_tensor *sums, px_tensor *weight) {
-  PX_SCOPED(px_tensor)
-  first = NULL, *second = NULL, *wide_first = NULL, *wide_second = NULL, *along = NULL;
-  PX_SCOPED(px_tensor) centred = NULL, *whole = NULL, *scale = NULL;
-  PX_TRY(sum_over_ranks(self->comm, sums));
-  PX_TRY(px_mul_scalar_(sums, px_float(1 / self->count)));
-  PX_TRY(px_select(&first, sums, 0, 0));
-  PX_TRY(px_select(&second, sums, 0, 1));
-  PX_TRY(wide(&wide_first, first, grad));
-  PX_TRY(wide(&wide_second, second, grad));
-  PX_TRY(px_mul(&along, normal, wide_second));
-  PX_TRY(px_sub(&centred, grad, wide_first, px_int(1)));
-  PX_TRY(px_sub_(centred, along, px_int(1)));
-  PX_TRY(px_mul_(centred, self->invstd));
-  if (!weight) return *out = PX_MOVE(centred), PX_OK;
-  PX_TRY(widened(&whole, weight));
-  PX_TRY(wide(&scale, whole, grad));
-  PX_TRY(px_mul_(centred, scale));
-  *out = PX_MOVE(centred);
-  return PX_OK;
-}
-
 static px_status narrowed(px_tensor **out, px_tensor *grad, const px_tensor *like) {
   return px_to(out, grad, px_tensor_dtype(like), PX_DEVICE_NONE, false, false);
 }
@@ -181,22 +134,20 @@ static px_status narrowed(px_tensor **out, px_tensor *grad, const px_tensor *lik
 static px_status sync_norm_backward(px_tensor **grads, int input_count, px_tensor *const *outputs,
                                     int output_count, void *context) {
   const sync_norm *self = context;
-  PX_SCOPED(px_tensor)
-  input = NULL, *weight = NULL, *x = NULL, *dy = NULL, *normal = NULL, *product = NULL;
-  PX_SCOPED(px_tensor) bias_grad = NULL, *weight_grad = NULL, *sums = NULL, *wide_grad = NULL;
+  PX_SCOPED(px_tensor) input = NULL, *weight = NULL, *dy = NULL, *normal = NULL, *wide_grad = NULL;
+  px_tensor *sums[3] = {NULL};
   PX_TRY(px_saved_unpack(&input, self->input, "SyncBatchNormBackward"));
   if (self->weight) PX_TRY(px_saved_unpack(&weight, self->weight, "SyncBatchNormBackward"));
-  PX_TRY(widened(&x, input));
   PX_TRY(widened(&dy, outputs[0]));
-  PX_TRY(px_sub(&normal, x, self->mean, px_int(1)));
-  PX_TRY(px_mul_(normal, self->invstd));
-  PX_TRY(px_mul(&product, dy, normal));
-  PX_TRY(sum_batch(&bias_grad, dy));
-  PX_TRY(sum_batch(&weight_grad, product));
-  px_tensor *both[] = {bias_grad, weight_grad};
-  PX_TRY(px_stack(&sums, both, 2, 0));
+  PX_TRY(px__formula_centred_and_scaled(
+      &normal, (px_value[]){PX_T(input), PX_T(self->mean), PX_T(self->invstd)}));
+  PX_TRY(px__formula_sums_over_batch(sums, (px_value[]){PX_T(dy), PX_T(normal)}));
+  PX_SCOPED(px_tensor) bias_grad = sums[0], *weight_grad = sums[1], *both = sums[2];
   if (self->input_grad) {
-    PX_TRY(input_grad(&wide_grad, self, dy, normal, sums, weight));
+    PX_TRY(sum_over_ranks(self->comm, both));
+    PX_TRY(px__formula_sync_norm_gradient(
+        &wide_grad, (px_value[]){PX_T(dy), PX_T(normal), PX_T(both), PX_T(self->invstd),
+                                 PX_T(weight), PX_F(self->count)}));
     PX_TRY(narrowed(&grads[0], wide_grad, input));
   }
   if (weight) PX_TRY(narrowed(&grads[1], weight_grad, weight));
@@ -222,12 +173,14 @@ static px_status save_for_backward(sync_norm *self, px_comm *comm, px_tensor *in
 static px_status normalize(px_tensor **out, sync_norm *self, px_comm *comm, px_tensor *input,
                            px_tensor *const *running, px_tensor *weight, px_tensor *bias,
                            double momentum, double eps) {
-  PX_SCOPED(px_tensor) x = NULL, *own = NULL, *all = NULL, *mean = NULL, *var = NULL;
+  PX_SCOPED(px_tensor) x = NULL, *own = NULL, *all = NULL;
+  px_tensor *moments[2] = {NULL};
   int64_t channels = px_tensor_size(input, 1);
   PX_TRY(widened(&x, input));
   PX_TRY(own_moments(&own, x, channels, px_tensor_numel(input) / channels));
   PX_TRY(gather(&all, comm, own));
-  PX_TRY(all_moments(&mean, &var, &self->count, all));
+  PX_TRY(all_moments(moments, &self->count, all));
+  PX_SCOPED(px_tensor) mean = moments[0], *var = moments[1];
   PX_TRY(save_for_backward(self, comm, input, weight, mean, var, eps));
   double unbiased = self->count > 1 ? self->count / (self->count - 1) : 1;
   PX_TRY(px_batch_norm(out, input, mean, var, weight, bias, false, momentum, eps));
