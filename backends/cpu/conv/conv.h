@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared state of the convolution methods. conv.c: matrix products; conv_direct.c: tap by tap, for
-// many small float images; conv_few_pixels.c: few output pixels and many channels; conv_depthwise.c
-// and conv_depthwise_planes.c: depthwise; conv_winograd.c: 3x3.
+// Shared state of the convolution methods, and their table. conv.c chooses the method of a call.
 #pragma once
 #include "cpu/conv/conv_axis.h"
 #include "phlox/backend.h"
+
+// The operands of a call, named by their part in the forward convolution: one of `in`, `weight` and
+// `out` is the result. The bias is absent in gradients.
+typedef struct conv_operands {
+  const px_operand *in, *weight, *bias, *out;
+} conv_operands;
 
 // The smallest source coordinates read by grid position 0.
 typedef struct conv_origin {
@@ -12,6 +16,10 @@ typedef struct conv_origin {
 } conv_origin;
 
 typedef struct conv {
+  const px_launch *launch;
+  conv_operands operands;
+  // Arrays of the compute dtype: row-major, or the operands' own if channels_last. `out` is the
+  // result of the call.
   void *out, *sums;
   const void *in, *weight, *bias, *grad;
   // For 2-D images the depths d, od and kd are 1.
@@ -57,32 +65,34 @@ typedef struct conv {
   void *packed;
 } conv;
 
+// A method of convolution.
+typedef struct conv_method {
+  bool (*accepts)(const conv *t);  // true if the method can compute the call
+  int (*cost)(const conv *t);      // expected time of an accepted call (conv_limits.h)
+  // Computes the call. Returns false if the results would be wrong or a table has no memory; a
+  // later method of the table then computes the call. t->failed: out of memory.
+  bool (*run)(conv *t);
+  bool reads_stored;  // reads and writes the operands as stored, not t's arrays
+} conv_method;
+extern const conv_method px__method_few_pixels;        // few output pixels and many channels
+extern const conv_method px__method_depthwise;         // depthwise, rows in registers
+extern const conv_method px__method_depthwise_planes;  // depthwise, zero-padded planes
+extern const conv_method px__method_winograd;          // 3x3 with fewer multiplications
+extern const conv_method px__method_direct;            // many small images, tap by tap
+extern const conv_method px__method_product;           // products of matrices: every call
+
+// True if images are convolved: all depths are 1.
+static inline bool px__conv_is_flat(const conv *t) { return t->d == 1 && t->od == 1 && t->kd == 1; }
+// True if each group has one channel and one result.
+static inline bool px__conv_is_depthwise(const conv *t) { return t->cg == 1 && t->og == 1; }
 // True if n results fill at least 90 % of the lanes of 16-lane vectors.
 static inline bool px__conv_fills_lanes(int64_t n) { return 10 * n >= 9 * ((n + 15) / 16 * 16); }
 
-// Prepares conv_direct.c's method if applicable; not for volumes.
-bool px__conv_small(conv *t);
-void px__conv_small_end(conv *t);
-// Forward or input gradient (`mode`): units [begin, end). Weight gradient: parts [begin, end), into
-// t->sums.
-int64_t px__conv_small_units(const conv *t);
-void px__conv_small_forward(void *ctx, int64_t begin, int64_t end);
-void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
-
-// Depthwise, forward or input gradient, from row-major arrays. False: not applicable. t->failed:
-// out of memory.
-bool px__conv_depth(conv *t);
-// Depthwise by planes (conv_depthwise_planes.c), including the weight gradient. False: not
-// applicable, or the weight gradient has inf or NaN and must be computed by another method.
-bool px__conv_planes(conv *t);
-// Float 3x3 convolution of images with fewer multiplications (conv_winograd.c). False: not
-// applicable, or a result is inf or NaN and must be computed by another method. t->failed: out of
-// memory.
-bool px__conv_winograd(conv *t);
-// True if the sizes suit Winograd.
-bool px__conv_winograd_applies(const conv *t);
-// Float convolution of images or volumes with few output pixels and many channels. Operands are
-// row-major or channels_last; uses only t's sizes and `mode`. False: not applicable. t->failed: out
-// of memory.
-bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
-                  const px_operand *bias, const px_operand *result);
+// Runs `units` work units on the thread pool; few multiplications run on the calling thread.
+void px__conv_run_units(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t));
+// Number of separately summed parts of the weight gradient, of `pieces` of the batch.
+int64_t px__conv_parts(const conv *t, int64_t pieces);
+// Sums the weight gradient: `run` sums units of t->parts parts into t->sums, then the parts are
+// added in order. `in_place`: t->sums is the result, for a single part.
+void px__conv_sum_parts(conv *t, bool in_place, int64_t units,
+                        void (*run)(void *, int64_t, int64_t));

@@ -10,19 +10,14 @@
 //
 // Requires vectors of 8 or more lanes; shorter ones are loaded for too few sums.
 #include "cpu/conv/conv.h"
+#include "cpu/conv/conv_limits.h"
 #include "cpu/vector/simd_avx512.h"
 #include "cpu/threads/threads.h"
 
 #include <stdlib.h>
 
 #if defined(__AVX2__)
-enum {
-  MAX_KERNEL = 7,                 // max taps per kernel side
-  MIN_RESULTS = 36,               // min results of a plane
-  MIN_BAND_ROWS = 32,             // min rows of a band
-  MIN_BAND_ELEMENTS = 16 * 1024,  // min elements of a band
-  GRAIN = 64 * 1024               // multiplications per thread, min
-};
+enum { MAX_KERNEL = 7 };  // max taps per kernel side
 
 // Rows [y0, y1) of a result plane; the source starts `top` rows and `left` columns before.
 typedef struct depth_plane {
@@ -64,8 +59,8 @@ static depth depth_of(const conv *t, const float *weight) {
              .columns = back ? t->w : t->ow,
              .top = back ? t->kh - 1 - t->ph : t->ph,
              .left = back ? t->kw - 1 - t->pw : t->pw};
-  int64_t rows = MIN_BAND_ELEMENTS / (d.columns + 1) + 1;
-  d.band = rows < MIN_BAND_ROWS ? MIN_BAND_ROWS : rows;
+  int64_t rows = DEPTHWISE_MIN_BAND_ELEMENTS / (d.columns + 1) + 1;
+  d.band = rows < DEPTHWISE_MIN_BAND_ROWS ? DEPTHWISE_MIN_BAND_ROWS : rows;
   d.bands = px__ceil_div(d.rows, d.band);
   return d;
 }
@@ -88,13 +83,17 @@ static void run_planes(void *ctx, int64_t begin, int64_t end) {
     d->run(&p);
   }
 }
-static bool fits(const conv *t) {
+static bool accepts(const conv *t) {
   int64_t columns = t->mode == 'i' ? t->w : t->ow;
-  bool flat = t->d == 1 && t->od == 1 && t->kd == 1;
   bool steps = t->sh == 1 && t->sw == 1 && t->dh == 1 && t->dw == 1;
   bool square = t->kh == t->kw && (t->kh == 5 || t->kh == 7 || (t->kh == 3 && columns >= VF));
-  return t->dtype == PX_FLOAT32 && t->cg == 1 && t->og == 1 && flat && steps && square &&
-         t->ph < t->kh && t->pw < t->kw && (t->mode == 'i' ? t->h * t->w : t->p) >= MIN_RESULTS;
+  return t->mode != 'w' && !t->channels_last && t->dtype == PX_FLOAT32 &&
+         px__conv_is_depthwise(t) && px__conv_is_flat(t) && steps && square && t->ph < t->kh &&
+         t->pw < t->kw;
+}
+static int cost(const conv *t) {
+  int64_t results = t->mode == 'i' ? t->h * t->w : t->p;
+  return results >= DEPTHWISE_MIN_RESULTS ? DEPTHWISE_COST : EXCLUDED;
 }
 // The weights with each kernel flipped in both dimensions.
 static float *flipped(const conv *t) {
@@ -105,19 +104,18 @@ static float *flipped(const conv *t) {
                                        i % t->kernel_taps];
   return to;
 }
-bool px__conv_depth(conv *t) {
-  if (!fits(t)) return false;
+static bool run(conv *t) {
   float *weight = t->mode == 'i' ? flipped(t) : NULL;
   if (t->mode == 'i' && !weight) t->failed = true;
   depth d = depth_of(t, weight ? weight : t->weight);
   int64_t each = d.band * d.columns * t->kernel_taps;
-  if (!t->failed) px__cpu_parallel(t->n * t->c * d.bands, GRAIN / each + 1, run_planes, &d);
+  if (!t->failed)
+    px__cpu_parallel(t->n * t->c * d.bands, DEPTHWISE_GRAIN / each + 1, run_planes, &d);
   free(weight);
   return true;
 }
+const conv_method px__method_depthwise = {accepts, cost, run, .reads_stored = false};
 #else
-bool px__conv_depth(conv *t) {
-  (void)t;
-  return false;
-}
+static bool accepts(const conv *t) { return (void)t, false; }
+const conv_method px__method_depthwise = {.accepts = accepts};
 #endif

@@ -12,6 +12,7 @@
 // rows, and the source at the tap's offset. Zero times inf or NaN would contribute, so another
 // method is used if the sums contain inf or NaN.
 #include "cpu/conv/conv.h"
+#include "cpu/conv/conv_limits.h"
 #include "cpu/vector/simd_avx512.h"
 #include "cpu/threads/threads.h"
 
@@ -22,14 +23,6 @@ enum {
   MAX_TAPS = 49,   // max kernel taps
   TAP_GROUP = 9,   // taps of the weight gradient summed together
   MAX_LANES = 16
-};
-enum {
-  CACHED_ELEMENTS = 8 * 1024,       // elements of a band's source planes, to fit in cache
-  MAX_CACHED_ELEMENTS = 32 * 1024,  // max elements of the source planes of the smallest band
-  GRAIN = 64 * 1024,                // multiplications per thread, min
-  MIN_UNITS = 32,                   // min units of the weight gradient if channels are few
-  CHANNEL_ELEMENTS =
-      1024  // elements of an image per unit, over adjacent channels: the next image is far
 };
 
 // A kernel tap, and the offset of its source element from the result's position in its plane.
@@ -124,27 +117,24 @@ static void list_taps(planes *p) {
   }
   p->first[p->y.results * p->x.results] = count;
 }
-// Returns false if this method does not apply.
-static bool plan(planes *p, const conv *t) {
-  bool back = t->mode == 'i', flat = t->d == 1 && t->od == 1 && t->kd == 1;
-  bool steps = t->sh <= MAX_STRIDE && t->sw <= MAX_STRIDE;
-  if (t->dtype != PX_FLOAT32 || t->cg != 1 || t->og != 1 || !flat || !steps) return false;
-  if (t->kernel_taps == 1 || t->kernel_taps > MAX_TAPS) return false;
-  *p = (planes){.t = t, .by = choose_lines(), .source = back ? t->grad : t->in};
-  p->height = back ? t->oh : t->h, p->width = back ? t->ow : t->w;
-  p->y = side_of(back, t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
-  p->x = side_of(back, t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
-  p->pitch = p->x.grid + p->x.reach;
-  int64_t row = p->pitch * p->y.sources * p->x.sources;
-  if (row * (1 + p->y.reach) > MAX_CACHED_ELEMENTS) return false;
-  p->band = CACHED_ELEMENTS / row - p->y.reach;
+static planes planes_of(const conv *t) {
+  bool back = t->mode == 'i';
+  planes p = {.t = t, .by = choose_lines(), .source = back ? t->grad : t->in};
+  p.height = back ? t->oh : t->h, p.width = back ? t->ow : t->w;
+  p.y = side_of(back, t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
+  p.x = side_of(back, t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
+  p.pitch = p.x.grid + p.x.reach;
+  return p;
+}
+// Elements of a row of all source planes.
+static int64_t row_of(const planes *p) { return p->pitch * p->y.sources * p->x.sources; }
+static void choose_bands(planes *p) {
+  p->band = PLANES_BAND_ELEMENTS / row_of(p) - p->y.reach;
   if (p->band < 1 + p->y.reach) p->band = 1 + p->y.reach;
   if (p->band > p->y.grid) p->band = p->y.grid;
   p->bands = px__ceil_div(p->y.grid, p->band);
   p->rows = p->band + p->y.reach, p->plane = p->rows * p->pitch;
   p->length = (p->band - 1) * p->pitch + p->x.grid;
-  list_taps(p);
-  return true;
 }
 
 // A thread's zeroed scratch: the planes of a source, then `count` lines of results or of their
@@ -288,28 +278,42 @@ static bool add_parts(const planes *p) {
 }
 static bool gradient_of_weight(planes *p) {
   const conv *t = p->t;
-  int64_t pieces = t->n * p->bands, most = t->c / MIN_UNITS;
-  p->parts = px__min_count(px__ceil_div(MIN_UNITS, t->c), pieces);
-  p->channels_per_unit = px__min_count(CHANNEL_ELEMENTS / t->p + 1, most > 1 ? most : 1);
+  int64_t pieces = t->n * p->bands, most = t->c / PLANES_MIN_UNITS;
+  p->parts = px__min_count(px__ceil_div(PLANES_MIN_UNITS, t->c), pieces);
+  p->channels_per_unit = px__min_count(PLANES_UNIT_ELEMENTS / t->p + 1, most > 1 ? most : 1);
   int64_t units = px__ceil_div(t->c, p->channels_per_unit) * p->parts;
   int64_t each = p->channels_per_unit * pieces * p->length * t->kernel_taps / p->parts;
   p->sums = calloc((size_t)(t->c * p->parts * t->kernel_taps), sizeof *p->sums);
   p->failed = !p->sums;
-  if (p->sums) px__cpu_parallel(units, GRAIN / (each + 1) + 1, sum_parts, p);
+  if (p->sums) px__cpu_parallel(units, DEPTHWISE_GRAIN / (each + 1) + 1, sum_parts, p);
   bool done = p->failed || add_parts(p);
   free(p->sums);
   return done;
 }
 
-bool px__conv_planes(conv *t) {
-  planes p;
+// ---- the method
+
+static bool accepts(const conv *t) {
+  bool steps = t->sh <= MAX_STRIDE && t->sw <= MAX_STRIDE;
+  bool taps = t->kernel_taps > 1 && t->kernel_taps <= MAX_TAPS;
+  return !t->channels_last && t->dtype == PX_FLOAT32 && px__conv_is_depthwise(t) &&
+         px__conv_is_flat(t) && steps && taps;
+}
+static int cost(const conv *t) {
+  planes p = planes_of(t);
+  return row_of(&p) * (1 + p.y.reach) <= PLANES_MAX_BAND_ELEMENTS ? PLANES_COST : EXCLUDED;
+}
+static bool run(conv *t) {
+  planes p = planes_of(t);
   bool done = true;
-  if (!plan(&p, t)) return false;
+  choose_bands(&p);
+  list_taps(&p);
   if (t->mode == 'w')
     done = gradient_of_weight(&p);
   else
-    px__cpu_parallel(t->n * t->c * p.bands, GRAIN / (p.length * t->kernel_taps) + 1, run_planes,
-                     &p);
+    px__cpu_parallel(t->n * t->c * p.bands, DEPTHWISE_GRAIN / (p.length * t->kernel_taps) + 1,
+                     run_planes, &p);
   t->failed = p.failed;
   return done;
 }
+const conv_method px__method_depthwise_planes = {accepts, cost, run, .reads_stored = false};

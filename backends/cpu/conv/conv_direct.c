@@ -6,21 +6,15 @@
 // weight offset). Weight gradient: the lanes are output channels, and each kernel tap has a list
 // over output pixels.
 #include "cpu/conv/conv.h"
+#include "cpu/conv/conv_limits.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/vector/simd.h"
 
 #include <stdlib.h>
 
 enum {
-  ROWS = 6,              // results per tile
-  LANES = 2 * VF,        // images, or output channels
-  MAX_PIXELS = 128,      // max pixels of a result
-  MAX_TAPS = 128 * 1024  // max taps of all lists
-};
-enum {
-  MAX_PIXELS_WITH_TILES =
-      25,  // max pixels if product tiles (gemm_tiles.h) are larger: many taps are padding
-  MAX_WEIGHT_CHANNELS = 16  // max channels of a group for the weight gradient
+  ROWS = 6,       // results per tile
+  LANES = 2 * VF  // images, or output channels
 };
 
 typedef struct tap {
@@ -112,25 +106,19 @@ static tap *list_kernel_tap(const conv *t, int64_t k, tap *to) {
   return to;
 }
 
-// True if this method is faster than a matrix product; for one channel that would be a vector
-// product.
-static bool is_faster(const conv *t, int64_t pixels) {
-  int64_t images = t->cg == 1 && t->og == 1 ? LANES / 2 : LANES;
-  if (t->dtype != PX_FLOAT32 || t->n < images || t->kh * t->kw == 1) return false;
-  if (t->mode == 'w') return t->cg > 1 && t->cg <= MAX_WEIGHT_CHANNELS && t->og >= LANES / 4;
-  return px__tiles_f32()->rows <= ROWS || pixels <= MAX_PIXELS_WITH_TILES;
+// Number of tap lists: one per pixel of the result, or per kernel tap of the weight gradient.
+static int64_t lists_of(const conv *t) {
+  return t->mode == 'w' ? t->kh * t->kw : t->mode == 'i' ? t->h * t->w : t->p;
 }
-bool px__conv_small(conv *t) {
-  t->taps = NULL;
-  if (t->d > 1 || t->kd > 1) return false;
-  int64_t pixels = t->mode == 'i' ? t->h * t->w : t->p, kernel_taps = t->kh * t->kw;
-  int64_t lists = t->mode == 'w' ? kernel_taps : pixels;
-  int64_t each = t->mode == 'w' ? t->p : kernel_taps * (t->mode == 'i' ? t->og : t->cg);
-  if (!is_faster(t, pixels) || pixels > MAX_PIXELS || t->p > MAX_PIXELS ||
-      lists * each > MAX_TAPS || t->h * t->w > 4 * MAX_PIXELS)
-    return false;
+// Max taps of a list.
+static int64_t list_size(const conv *t) {
+  return t->mode == 'w' ? t->p : t->kh * t->kw * (t->mode == 'i' ? t->og : t->cg);
+}
+// Lists the taps; returns false if out of memory.
+static bool list_taps(conv *t) {
+  int64_t lists = lists_of(t), width = t->mode == 'i' ? t->w : t->ow;
   char *memory = malloc(sizeof(conv_taps) + (size_t)(lists + 1) * sizeof(int64_t) +
-                        (size_t)(lists * each) * sizeof(tap));
+                        (size_t)(lists * list_size(t)) * sizeof(tap));
   if (!memory) return false;
   t->taps = (conv_taps *)memory;
   t->taps->lists = lists;
@@ -139,15 +127,10 @@ bool px__conv_small(conv *t) {
   tap *to = t->taps->taps;
   for (int64_t i = 0; i < lists; i++) {
     t->taps->starts[i] = to - t->taps->taps;
-    int64_t w = t->mode == 'i' ? t->w : t->ow;
-    to = t->mode == 'w' ? list_kernel_tap(t, i, to) : list_pixel(t, i / w, i % w, to);
+    to = t->mode == 'w' ? list_kernel_tap(t, i, to) : list_pixel(t, i / width, i % width, to);
   }
   t->taps->starts[lists] = to - t->taps->taps;
   return true;
-}
-void px__conv_small_end(conv *t) {
-  free(t->taps);
-  t->taps = NULL;
 }
 
 // ---- forward, and the gradient of the input
@@ -182,7 +165,6 @@ static shape shape_of(const conv *t, int64_t group) {
                  .result_all = t->oc * t->p,
                  .step = t->k};
 }
-int64_t px__conv_small_units(const conv *t) { return px__ceil_div(t->n, LANES) * t->groups; }
 
 // ROWS result channels at all pixels, for the images in `x`. Staged with the image innermost, then
 // written image by image, since stores one image apart would share cache sets.
@@ -207,7 +189,7 @@ static void channels_of(const conv *t, const shape *s, int64_t channel, int rows
     for (int64_t e = 0; e < count; e++) to[e] = stage[e * LANES + g];
   }
 }
-void px__conv_small_forward(void *ctx, int64_t begin, int64_t end) {
+static void run_units(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   shape any = shape_of(t, 0);
   size_t numbers = (size_t)((any.source_each + ROWS * any.pixels) * LANES);
@@ -265,7 +247,7 @@ static void weight_tile(const conv *t, int64_t kernel_tap, int64_t channel, int 
     for (int64_t j = 0; j < cols; j++) to[j * t->k] = line[j];
   }
 }
-void px__conv_small_weight(void *ctx, int64_t begin, int64_t end) {
+static void sum_parts(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   int64_t most = t->n / t->parts + 1;
   float *grad = malloc((size_t)(most * t->p * padded(t->og)) * sizeof(float) + 1);
@@ -284,3 +266,34 @@ void px__conv_small_weight(void *ctx, int64_t begin, int64_t end) {
     }
   free(grad);
 }
+
+// ---- the method
+
+static bool accepts(const conv *t) {
+  return !t->channels_last && t->dtype == PX_FLOAT32 && px__conv_is_flat(t) &&
+         lists_of(t) * list_size(t) <= DIRECT_MAX_TAPS;
+}
+// True if this method is faster than a matrix product; for one channel that would be a vector
+// product.
+static bool is_faster(const conv *t) {
+  int64_t images = px__conv_is_depthwise(t) ? LANES / 2 : LANES;
+  int64_t pixels = t->mode == 'i' ? t->h * t->w : t->p;
+  if (t->n < images || t->kernel_taps == 1) return false;
+  if (pixels > DIRECT_MAX_PIXELS || t->p > DIRECT_MAX_PIXELS || t->h * t->w > 4 * DIRECT_MAX_PIXELS)
+    return false;
+  if (t->mode == 'w') return t->cg > 1 && t->cg <= DIRECT_MAX_WEIGHT_CHANNELS && t->og >= LANES / 4;
+  return px__tiles_f32()->rows <= ROWS || pixels <= DIRECT_MAX_PIXELS_WITH_TILES;
+}
+static int cost(const conv *t) { return is_faster(t) ? DIRECT_COST : EXCLUDED; }
+static bool run(conv *t) {
+  if (!list_taps(t)) return false;
+  if (t->mode == 'w') {
+    t->parts = px__conv_parts(t, t->n);
+    px__conv_sum_parts(t, t->parts == 1, t->parts, sum_parts);
+  } else {
+    px__conv_run_units(t, px__ceil_div(t->n, LANES) * t->groups, run_units);
+  }
+  free(t->taps);
+  return true;
+}
+const conv_method px__method_direct = {accepts, cost, run, .reads_stored = false};

@@ -13,21 +13,12 @@
 // summed by the thread that owns its channel, in the order of output pixels.
 #include "cpu/conv/conv.h"
 #include "cpu/conv/conv_indirect.h"
+#include "cpu/conv/conv_limits.h"
 #include "cpu/gemm/gemm.h"
 #include "cpu/threads/threads.h"
 #include "operands.h"
 
 #include <stdlib.h>
-
-enum { GRAIN = 16 * 1024 };  // elements unfolded or added per thread, min
-enum {
-  MAX_PIXELS = 256,             // max output pixels for row-major images
-  MIN_CHANNELS_PER_PIXEL = 4,   // result channels per output pixel for 1x1 kernels, min
-  MAX_VIEW_ELEMENTS = 2 << 20,  // max elements of the views if all is channels_last
-  MIN_CHANNELS = 16             // min channels if all is channels_last
-};
-enum { MAX_PIXELS_CHANNELS_LAST = 512 };  // max output pixels if conv.c supports the layout
-enum { MIN_TERMS = 64 };                  // min terms per output element
 
 // An image array: strides of images, planes, rows, columns and channels.
 typedef struct image {
@@ -215,11 +206,11 @@ static bool to_input(const few *f) {
   if (!px__gemm_f32(&g, true)) return false;
   if (f->source_is_views) return true;
   if (!px__cpu_clear(f->source.at, (size_t)(t->n * f->source.next) * sizeof(float))) return true;
-  px__cpu_parallel(t->c, GRAIN / (f->pixel_count * t->kernel_taps) + 1, add_views, (void *)f);
+  px__cpu_parallel(t->c, FEW_GRAIN / (f->pixel_count * t->kernel_taps) + 1, add_views, (void *)f);
   return true;
 }
 
-static bool run(few *f) {
+static bool run_product(few *f) {
   const conv *t = f->t;
   size_t views = f->source_is_views ? 0 : (size_t)(f->pixel_count * t->k);
   size_t lines = is_matrix(f) ? 0 : (size_t)(f->pixel_count * t->oc);
@@ -229,57 +220,63 @@ static bool run(few *f) {
   f->lines = scratch + views;
   if (done && t->mode != 'f' && lines) copy_lines(f, false);
   if (done && t->mode != 'i' && !f->source_is_views)
-    px__cpu_parallel(f->pixel_count, GRAIN / t->k + 1, fill_views, f);
+    px__cpu_parallel(f->pixel_count, FEW_GRAIN / t->k + 1, fill_views, f);
   if (done) done = t->mode == 'f' ? to_results(f) : t->mode == 'w' ? to_weight(f) : to_input(f);
   free(f->starts);
   free(scratch);
   return done;
 }
 
-// ---- selection
+// ---- the method
 
 static bool one_to_one(const conv *t) {
   bool dense = t->sd == 1 && t->sh == 1 && t->sw == 1;
   bool inside = t->pd == 0 && t->ph == 0 && t->pw == 0 && t->out_pixels == t->d * t->h * t->w;
   return t->kernel_taps == 1 && dense && inside;
 }
+static bool has_bias(const conv *t) {
+  return t->operands.bias && px__operand_present(t->operands.bias);
+}
+static bool accepts(const conv *t) {
+  const conv_operands *o = &t->operands;
+  const px_operand *bias = o->bias;
+  if (has_bias(t) && (bias->dtype != PX_FLOAT32 || bias->immediate || !px__operand_row_major(bias)))
+    return false;
+  return t->groups == 1 && is_supported(o->in) && is_supported(o->weight) && is_supported(o->out) &&
+         px_operand_numel(o->in) && px_operand_numel(o->weight);
+}
+static bool all_channels_last(const conv_operands *o) {
+  return px__operand_channels_last(o->in) && px__operand_channels_last(o->weight) &&
+         px__operand_channels_last(o->out);
+}
 // True if reading weights for few pixels dominates, or transposition is avoided. A single image
 // that fills the tiles of conv_indirect.h directly needs none of this.
-static bool is_faster(const conv *t, bool last) {
+static bool is_faster(const conv *t) {
   int64_t pixel_count = t->n * t->out_pixels,
-          each = t->kernel_taps == 1 ? MIN_CHANNELS_PER_PIXEL : 1;
-  if (t->groups != 1 || t->k < MIN_TERMS) return false;
+          each = t->kernel_taps == 1 ? FEW_MIN_CHANNELS_PER_PIXEL : 1;
+  if (t->k < FEW_MIN_TERMS) return false;
   bool pixels = px__conv_fills_lanes(t->mode == 'i' ? t->c : t->oc);
-  if (last && t->c >= MIN_CHANNELS)
-    return pixel_count * t->k <= MAX_VIEW_ELEMENTS &&
-           (!pixels || pixel_count <= MAX_PIXELS_CHANNELS_LAST);
-  bool tiled = t->mode == 'f' && t->n == 1 && one_to_one(t) && t->p >= PX__CONV_MIN_IMAGE_PIXELS;
+  if (all_channels_last(&t->operands) && t->c >= FEW_MIN_CHANNELS_LAST)
+    return pixel_count * t->k <= FEW_MAX_VIEW_ELEMENTS &&
+           (!pixels || pixel_count <= FEW_MAX_PIXELS_LAST);
+  bool tiled = t->mode == 'f' && t->n == 1 && one_to_one(t) && t->p >= TILED_MIN_IMAGE_PIXELS;
   if (tiled && px__conv_has_tiles()) return false;
-  return pixel_count <= MAX_PIXELS && pixel_count * each <= t->oc;
+  return pixel_count <= FEW_MAX_PIXELS && pixel_count * each <= t->oc;
 }
-static bool all_last(const px_operand *source, const px_operand *weight, const px_operand *result) {
-  return px__operand_channels_last(source) && px__operand_channels_last(weight) &&
-         px__operand_channels_last(result);
-}
-
-bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
-                  const px_operand *bias, const px_operand *result) {
-  bool biased = bias && px__operand_present(bias);
-  bool supported_bias =
-      !biased || (bias->dtype == PX_FLOAT32 && !bias->immediate && px__operand_row_major(bias));
-  if (!is_supported(source) || !is_supported(weight) || !is_supported(result) || !supported_bias)
-    return false;
-  if (!is_faster(t, all_last(source, weight, result)) || px__conv_winograd_applies(t)) return false;
-  bool last = !px__operand_row_major(weight);
+static int cost(const conv *t) { return is_faster(t) ? FEW_COST : EXCLUDED; }
+static bool run(conv *t) {
+  const conv_operands *o = &t->operands;
+  bool last = !px__operand_row_major(o->weight);
   few f = {.t = t,
-           .source = image_of(source, t->c, t->d, t->h, t->w),
-           .result = image_of(result, t->oc, t->od, t->oh, t->ow),
+           .source = image_of(o->in, t->c, t->d, t->h, t->w),
+           .result = image_of(o->out, t->oc, t->od, t->oh, t->ow),
            .pixel_count = t->n * t->out_pixels,
            .channel_term = last ? 1 : t->kernel_taps,
            .tap_term = last ? t->c : 1};
   f.source_is_views = f.source.channel == 1 && one_to_one(t);
-  t->bias = biased ? bias->data : NULL;
-  t->weight = t->out = weight->data;
-  t->failed = !run(&f);
+  t->bias = has_bias(t) ? o->bias->data : NULL;
+  t->weight = t->out = o->weight->data;
+  t->failed = !run_product(&f);
   return true;
 }
+const conv_method px__method_few_pixels = {accepts, cost, run, .reads_stored = true};

@@ -9,7 +9,7 @@
 // A result is a chain of FMAs per block of terms, plus the block sums in order. Blocks depend only
 // on the number of terms, so results do not depend on the tile.
 #include "cpu/conv/conv_indirect.h"
-
+#include "cpu/conv/conv_limits.h"
 #include "cpu/vector/simd_avx512.h"
 #include "cpu/threads/threads.h"
 
@@ -20,10 +20,6 @@ enum {
   LANES = WF,
   PREFETCH_TERMS = 16,   // terms between prefetches
   PANELS_PER_GROUP = 32  // panels processed by each group of rows in turn
-};
-enum {
-  MAX_NEAR_TERMS = 512,  // max terms of a block for a near source, whose taps share cache lines
-  MAX_FAR_TERMS = 128    // max terms of a block for a distant source: 32 KB of a panel, for L1
 };
 
 // Prefetches of a tile, per group of PREFETCH_TERMS terms: one result row if `results`, and `rows`
@@ -265,10 +261,10 @@ bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
 // Many terms and few sums: each block of terms is read once, and its sums are added.
 void px__conv_sums_run(const px__conv_product *g, bool more) {
   px__conv_product part = *g;
-  schedule o = schedule_of(g->m, MAX_FAR_TERMS, 1, MAX_FAR_TERMS);
+  schedule o = schedule_of(g->m, TILED_FAR_TERMS, 1, TILED_FAR_TERMS);
   int64_t panels = panels_of(g), work = 0;
   for (int64_t p = 0; p < g->k; p += part.k) {
-    part.k = g->k - p < MAX_FAR_TERMS ? g->k - p : MAX_FAR_TERMS;
+    part.k = g->k - p < TILED_FAR_TERMS ? g->k - p : TILED_FAR_TERMS;
     part.a = g->a + p * g->ar, part.at = g->at + p, o.depth = part.k;
     part.more = more || p > 0;
     for (int64_t j = 0; j < panels; j++) {
@@ -281,7 +277,7 @@ void px__conv_sums_run(const px__conv_product *g, bool more) {
   }
 }
 void px__conv_product_run(const px__conv_product *g) {
-  int64_t most = g->scratch ? MAX_FAR_TERMS : MAX_NEAR_TERMS, blocks = px__ceil_div(g->k, most);
+  int64_t most = g->scratch ? TILED_FAR_TERMS : TILED_NEAR_TERMS, blocks = px__ceil_div(g->k, most);
   schedule o = schedule_of(g->m, g->k, blocks, px__ceil_div(g->k, blocks));
   (g->scratch ? run_far : run_near)(g, &o);
 }

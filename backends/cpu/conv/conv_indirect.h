@@ -5,9 +5,8 @@
 #include "phlox/backend.h"
 
 enum {
-  PX__CONV_MIN_PIXELS = 16,        // min pixels of a product
-  PX__CONV_MIN_IMAGE_PIXELS = 48,  // min pixels of an image processed alone
-  PX__CONV_KEPT_GROUPS = 24        // tile rows whose sums are kept between blocks of terms
+  PX__CONV_MIN_PIXELS = 16,  // min pixels of a product
+  PX__CONV_KEPT_GROUPS = 24  // tile rows whose sums are kept between blocks of terms
 };
 
 // m results and n pixels. Weights: results are `ar` apart and terms contiguous, or the reverse if

@@ -53,7 +53,7 @@ static void NAME(fill_plane)(const conv *t, const unit *u, const T *channel, int
   int64_t q0 = first_from(left, x->step, 0, t->pitch);
   int64_t q1 = first_from(left, x->step, x->source, t->pitch);
   bool seen = q0 < q1 && r0 < r1,
-       apart = seen && u->images == 1 && t->pitch >= MIN_BORDER_CLEAR_PITCH;
+       apart = seen && u->images == 1 && t->pitch >= PRODUCT_MIN_BORDER_CLEAR_PITCH;
   int64_t all = u->images * rows * t->pitch + x->reach;
   channel += top * x->source + left + q0 * x->step;
   if (!apart) memset(to, 0, (size_t)all * sizeof(T));

@@ -28,6 +28,7 @@
 #include "cpu/threads/cache_line.h"
 #include "cpu/conv/conv.h"
 #include "cpu/conv/conv_indirect.h"
+#include "cpu/conv/conv_limits.h"
 #include "cpu/vector/simd_avx512.h"
 #include "cpu/threads/threads.h"
 
@@ -42,30 +43,6 @@ enum {
   LANES = WF,
   RESULT_BLOCK = 64  // results of a block
 };
-enum {
-  UNIT_BYTES = 1 << 20,        // bytes multiplied by a unit, to fit in L2
-  MIN_CHANNELS = 32,           // min channels and results
-  MIN_TILES = 24,              // min tiles for which transforming the weights pays off
-  MANY_WEIGHTS = 128 * 1024,   // weights from which their transforms leave the caches
-  MIN_TILES_MANY_WEIGHTS = 40  // min tiles in that case
-};
-enum {
-  UNITS_PER_THREAD = 4,  // units per thread
-  MIN_UNIT_TILES = 16,   // min tiles of a unit
-  MIN_SHARED_FACTORS =
-      2 << 20,  // bytes of transformed weights from which units are blocks of results
-  MAX_SHARED_BYTES = 32 << 20  // max bytes of transformed sources shared by those units
-};
-// Weight gradient.
-enum {
-  MAX_PARTS = 8,                // max parts of the tiles, summed separately
-  MAX_PART_SUMS = 1024 * 1024,  // max elements of the parts' sums
-  MIN_PART_TILES = 128,         // min tiles of a unit
-  MIN_CUT_RESULTS = 32,         // min results of a cut
-  SHARED_BYTES = 16 << 20       // bytes shared at a time
-};
-enum { GRAIN = 256 };  // weight blocks transformed per thread, min
-
 // Images; `last`: channels_last.
 typedef struct images {
   float *at;
@@ -596,21 +573,25 @@ static winograd winograd_of(const conv *t) {
   w.down = (w.result.height + 1) / 2, w.across = (w.result.width + 1) / 2;
   return w;
 }
-bool px__conv_winograd_applies(const conv *t) {
+static bool accepts(const conv *t) {
   bool dense = t->sh == 1 && t->sw == 1 && t->dh == 1 && t->dw == 1 && t->groups == 1;
-  if (!px_setting_get(PX_SETTING_NNPACK_ENABLED)) return false;
-  bool flat = t->d == 1 && t->kd == 1 && t->kh == KERNEL_SIDE && t->kw == KERNEL_SIDE;
-  if (!dense || !flat || t->c % LANES || t->oc % LANES || t->c < MIN_CHANNELS ||
-      t->oc < MIN_CHANNELS)
-    return false;
+  bool kernel = px__conv_is_flat(t) && t->kh == KERNEL_SIDE && t->kw == KERNEL_SIDE;
+  if (t->dtype != PX_FLOAT32 || !dense || !kernel || t->c % LANES || t->oc % LANES) return false;
   winograd w = winograd_of(t);
-  int64_t min = t->c * t->oc >= MANY_WEIGHTS ? MIN_TILES_MANY_WEIGHTS : MIN_TILES;
-  return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= min && px__conv_has_tiles();
+  return w.top >= 0 && w.left >= 0 && px__conv_has_tiles() &&
+         px_setting_get(PX_SETTING_NNPACK_ENABLED);
 }
-// Rows whose data fit into UNIT_BYTES bytes, with `numbers` values per element of a tile; at least
-// `min` tiles.
+static int cost(const conv *t) {
+  winograd w = winograd_of(t);
+  int64_t min =
+      t->c * t->oc >= WINOGRAD_MANY_WEIGHTS ? WINOGRAD_MIN_TILES_MANY_WEIGHTS : WINOGRAD_MIN_TILES;
+  bool channels = t->c >= WINOGRAD_MIN_CHANNELS && t->oc >= WINOGRAD_MIN_CHANNELS;
+  return channels && all_tiles(&w) >= min ? WINOGRAD_COST : EXCLUDED;
+}
+// Rows whose data fit into WINOGRAD_UNIT_BYTES bytes, with `numbers` values per element of a tile;
+// at least `min` tiles.
 static int64_t cached_rows(const winograd *w, int64_t numbers, int64_t min) {
-  int64_t tiles = UNIT_BYTES / (ELEMENTS * numbers * (int64_t)sizeof(float));
+  int64_t tiles = WINOGRAD_UNIT_BYTES / (ELEMENTS * numbers * (int64_t)sizeof(float));
   int64_t rows = (tiles > min ? tiles : min + w->across - 1) / w->across;
   return px__min_count(rows > 0 ? rows : 1, all_rows(w));
 }
@@ -619,7 +600,7 @@ static int64_t cached_rows(const winograd *w, int64_t numbers, int64_t min) {
 static void allocate_shared(winograd *w, bool weight) {
   int64_t channels = w->source.channels + (weight ? w->result.channels : 0);
   int64_t bytes = ELEMENTS * w->across * channels * (int64_t)sizeof *w->sources;  // per row
-  int64_t max = (weight ? SHARED_BYTES : MAX_SHARED_BYTES) / bytes;
+  int64_t max = (weight ? WINOGRAD_SHARED_BYTES : WINOGRAD_MAX_SHARED_BYTES) / bytes;
   w->end = w->shared = all_rows(w);
   if (max < w->shared) w->shared = weight ? max / w->rows * w->rows : 0;
   if (!w->shared) return;
@@ -634,8 +615,8 @@ static void choose_units(winograd *w) {
   int64_t rows = all_rows(w), blocks = blocks_of(w);
   w->rows = cached_rows(w, w->source.channels + RESULT_BLOCK, 0);
   if (threads == 1 || bands_of(w) >= units) return;
-  int64_t few = px__ceil_div(MIN_UNIT_TILES, w->across);
-  if (ELEMENTS * factors_step(w) * (int64_t)sizeof(float) > MIN_SHARED_FACTORS)
+  int64_t few = px__ceil_div(WINOGRAD_MIN_UNIT_TILES, w->across);
+  if (ELEMENTS * factors_step(w) * (int64_t)sizeof(float) > WINOGRAD_MIN_SHARED_FACTORS)
     allocate_shared(w, false);
   if (w->sources) units = px__ceil_div(threads, blocks);  // each unit reads its weights from memory
   int64_t each = px__ceil_div(rows, units);
@@ -644,17 +625,17 @@ static void choose_units(winograd *w) {
 // Parts depend on sizes only, since they determine the order of sums. Cuts do not change it.
 static void choose_parts(winograd *w) {
   int64_t sums = ELEMENTS * w->result.channels * w->source.channels;
-  int64_t threads = px__cpu_thread_count(), max = w->result.channels / MIN_CUT_RESULTS;
-  w->rows = cached_rows(w, w->source.channels + w->result.channels, MIN_PART_TILES);
+  int64_t threads = px__cpu_thread_count(), max = w->result.channels / WINOGRAD_MIN_CUT_RESULTS;
+  w->rows = cached_rows(w, w->source.channels + w->result.channels, WINOGRAD_MIN_PART_TILES);
   w->parts = px__min_count(MAX_PARTS, all_rows(w) / w->rows);
-  while (w->parts > 1 && w->parts * sums > MAX_PART_SUMS) w->parts /= 2;
+  while (w->parts > 1 && w->parts * sums > WINOGRAD_MAX_PART_SUMS) w->parts /= 2;
   if (threads > 2 * w->parts) allocate_shared(w, true);
   int64_t units = w->gradients ? ELEMENTS : w->parts;
   w->cuts = px__min_count(px__ceil_div(threads, units), max);
 }
 static void to_results(winograd *w) {
   for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * RESULT_BLOCK;
-  px__cpu_parallel(w->source.channels * blocks_of(w), GRAIN / 4, transform_weights, w);
+  px__cpu_parallel(w->source.channels * blocks_of(w), WINOGRAD_GRAIN / 4, transform_weights, w);
   if (w->sources) px__cpu_parallel(all_rows(w), 1, transform_shared_rows, w);
   px__cpu_parallel(bands_of(w) * shares_of(w), 1, run_units, w);
 }
@@ -663,10 +644,9 @@ static void to_weight(winograd *w) {
   for (int64_t i = 0; i < w->rows * w->across; i++) w->at[i] = i * channels;
   for (; w->gradients && w->part < w->parts; w->part++) run_shared_part(w);
   if (!w->gradients) px__cpu_parallel(w->parts * part_shares(w), 1, run_parts, w);
-  px__cpu_parallel(w->result.channels * (channels / LANES), GRAIN, store_weights, w);
+  px__cpu_parallel(w->result.channels * (channels / LANES), WINOGRAD_GRAIN, store_weights, w);
 }
-bool px__conv_winograd(conv *t) {
-  if (t->dtype != PX_FLOAT32 || !px__conv_winograd_applies(t)) return false;
+static bool run(conv *t) {
   winograd w = winograd_of(t);
   bool weight = t->mode == 'w';
   int64_t offsets_count = w.source.channels, numbers = factors_step(&w);
@@ -683,7 +663,8 @@ bool px__conv_winograd(conv *t) {
   t->failed |= w.failed;
   return w.failed || !w.not_finite;
 }
+const conv_method px__method_winograd = {accepts, cost, run, .reads_stored = false};
 #else
-bool px__conv_winograd_applies(const conv *t) { return false; }
-bool px__conv_winograd(conv *t) { return false; }
+static bool accepts(const conv *t) { return (void)t, false; }
+const conv_method px__method_winograd = {.accepts = accepts};
 #endif

@@ -96,6 +96,15 @@ class Convolutions(unittest.TestCase):
                     torch.set_num_threads(threads)
                     self.assertTrue(torch.equal(F.conv2d(x, w), F.conv2d(x.contiguous(), w)), (dtype, x.shape, x.stride(), threads))
 
+    def test_padded_depth_of_one_plane(self):
+        for sizes in ((17, 3, 1, 4, 4), (40, 3, 1, 3, 3), (8, 32, 1, 12, 12)):
+            x, w, b = torch.randn(*sizes), torch.randn(32, sizes[1], 1, 3, 3), torch.randn(32)
+            for dtype in (torch.float32, torch.float16):
+                got = self.with_gradients(F.conv3d, x, w, b, 1, 1, dtype=dtype, threads=1)
+                wanted = self.with_gradients(F.conv3d, x, w, b, 1, 1, dtype=torch.float64, threads=1)
+                for one, other in zip(got, wanted):
+                    self.assertTrue(torch.allclose(one.double(), other.double(), rtol=1e-2, atol=1e-3 if dtype == torch.float32 else 1))
+
     def test_gradients_and_second_gradients(self):
         def f(x, w, b):
             return F.conv3d(x, w, b, (2, 1, 1), (1, 0, 1), (1, 1, 2), 2)
