@@ -100,7 +100,7 @@ $(foreach d,hidden run_functions vmap_rules kernel_args,$(O)/gen/$(d)/%.h): $(GE
 # ---- the library
 # Not performance-critical, compiled for size: I/O, collectives, set-up, and ops that call other ops for each batch.
 COLD     := src/comm src/data src/io src/parallel src/script src/nn/layers src/optim src/device/profile src/autograd/rules \
-  $(addprefix src/ops/,index vmap linalg statistics signal resize recurrent volume jit) \
+  $(addprefix src/ops/,index vmap linalg statistics signal resize recurrent jit) \
   $(addprefix python/ext/,declare autograd cuda dist io optim)
 SMALL    := $(call built,$(foreach d,$(COLD),$(wildcard $(d)/*.c))) $(patsubst %.c,%.o,$(filter-out %_table.c %_kinds.c,$(GENSRC)))
 $(SMALL): CFLAGS := $(subst -O2,-Os,$(CFLAGS)) $(DENSE)

@@ -71,6 +71,11 @@ static inline void px__shape_between(px__shape *s, px_value of, int64_t first, i
   px__sizes x = px__sizes_of(of);
   for (int64_t d = first; d < end && d < x.n; d++) px__shape_add(s, x.at[d]);
 }
+// Appends the numbers of a list. A single number is repeated n times.
+static inline void px__shape_each(px__shape *s, px_value of, int64_t n) {
+  px__sizes x = px__sizes_of(of);
+  for (int64_t d = 0; d < (x.n == 1 ? n : x.n); d++) px__shape_add(s, x.at[x.n == 1 ? 0 : d]);
+}
 // Appends the common sizes of two operands; fails with PyTorch's text.
 px_status px__shape_broadcast(px__shape *s, px_value a, px_value b)
     __attribute__((warn_unused_result));

@@ -837,7 +837,8 @@ static void write_composed(FILE *to, const og_op *op, const char *role, const og
           "%s  (void)a;\n",
           og_one_line(field->text), role, op->name,
           op->result_list ? "" : "  px_tensor **results = call->results;\n");
-  if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
+  if (op->run.text && node == op->body_node)
+    fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   og_body b;
   begin(&x, &b);
   write_results(&x, op, node);

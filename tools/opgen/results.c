@@ -10,13 +10,18 @@ static const struct {
   const char *name, *c;
   int sizes, numbers;
   bool fails;
-} shapes[] = {
-    {"sizes", "px__shape_sizes", 1, 0, false},       {"leading", "px__shape_leading", 1, 1, false},
-    {"rows", "px__shape_rows", 1, 1, false},         {"along", "px__shape_along", 1, 2, false},
-    {"reduced", "px__shape_reduced", 1, 2, false},   {"reduced", "px__shape_kept", 2, 0, false},
-    {"range", "px__shape_range", 0, 2, false},       {"only", "px__shape_only", 0, 2, false},
-    {"others", "px__shape_others", 0, 2, false},     {"between", "px__shape_between", 1, 2, false},
-    {"broadcast", "px__shape_broadcast", 2, 0, true}};
+} shapes[] = {{"sizes", "px__shape_sizes", 1, 0, false},
+              {"leading", "px__shape_leading", 1, 1, false},
+              {"rows", "px__shape_rows", 1, 1, false},
+              {"along", "px__shape_along", 1, 2, false},
+              {"reduced", "px__shape_reduced", 1, 2, false},
+              {"reduced", "px__shape_kept", 2, 0, false},
+              {"range", "px__shape_range", 0, 2, false},
+              {"only", "px__shape_only", 0, 2, false},
+              {"others", "px__shape_others", 0, 2, false},
+              {"between", "px__shape_between", 1, 2, false},
+              {"each", "px__shape_each", 1, 1, false},
+              {"broadcast", "px__shape_broadcast", 2, 0, true}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 // Where sizes are written: names, the variable, and the indentation.

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by convolutions of images and volumes: PyTorch's argument checks, and sizes of results.
-// Window counts, for pooling too.
+// Shared by convolutions and pools: PyTorch's argument checks, sizes of results, and compositions
+// that replace missing kernels.
 #pragma once
 #include "ops/core/run.h"
+
+// The number of dimensions in the name of an op: 2 for conv2d.
+static inline int px__op_dims(const px_op *op) { return *strpbrk(op->name, "123") - '0'; }
+
+// ---- arguments of convolutions
 
 // Sizes of an input with its batch dimension and of a weight: ndim is 3 for signals, 4 for images,
 // 5 for volumes.
@@ -26,53 +31,40 @@ px_status px__conv_lists(px__conv_steps by, int dims, bool both)
 static inline int64_t px__pad_end(px_value padding, int dims, int k) {
   return px__int_at(padding, padding.n == 2 * dims ? dims + k : k);
 }
-// Checks channels and bias of a convolution, or of a transposed one, against the weight.
-px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
-                            bool transposed) __attribute__((warn_unused_result));
 // Checks that dtypes and devices agree, as far as convolutions have texts of their own for it.
 px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor *bias)
     __attribute__((warn_unused_result));
-// Fails if a kernel is larger than the padded input.
-px_status px__conv_check_kernel(int dims, const int64_t *padded, const int64_t *kernel)
+// Checks channels and bias of a convolution, or of a transposed one, against the weight.
+px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
+                            bool transposed) __attribute__((warn_unused_result));
+// Checks numbers of dimensions, types, channels and bias.
+px_status px__conv_operands(bool transposed, int dims, const px_tensor *x, const px_tensor *w,
+                            const px_tensor *bias, int64_t groups)
     __attribute__((warn_unused_result));
-// Sizes of a convolution of x by a kernel w. The arguments are already checked.
+// Checks that a kernel is not empty and that sizes of inputs and kernels are in range.
+px_status px__conv_kernel(int dims, const int64_t *x, const int64_t *w)
+    __attribute__((warn_unused_result));
+// Sizes of a convolution of x by a kernel w. Fails if a kernel is empty or larger than the padded
+// input.
 px_status px__conv_sizes(int dims, const int64_t *x, const int64_t *w, px__conv_steps by,
                          int64_t *sizes) __attribute__((warn_unused_result));
-// Checks arguments of a gradient. Without `sizes`: the channels of x and w match. With `sizes`, the
-// sizes of the convolution: grad has them.
-px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_value x, px_value w,
-                             int64_t groups, const int64_t *sizes)
-    __attribute__((warn_unused_result));
-// Padding of mode 'same': {begin, ..., end, ...} for each dimension.
-px_status px__same_padding(int64_t *padding, const char *mode, const px_tensor *w, px_value stride,
-                           px_value dilation) __attribute__((warn_unused_result));
-// An empty result. It depends on all arguments, with zero gradients.
-px_status px__conv_empty(px_tensor **out, const px_tensor *const *args, int n, int ndim,
-                         const int64_t *sizes) __attribute__((warn_unused_result));
-// Output padding of at least the stride, beyond the last output of a convolution of the result.
-// Reduces the padding at the end. The remainder, which receives no input, is removed from the sizes
-// of the transposed convolution and added as zero padding. Returns the number of paddings.
-typedef struct px__output_padding {
-  int64_t padding[6], zeros[6];
-} px__output_padding;
-int px__split_output_padding(px__output_padding *out, int64_t *sizes, int dims, px_value beyond,
-                             px__conv_steps by);
-// Adds a bias per channel, if given. `dims`: dimensions after the channels.
-px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bias, int dims)
-    __attribute__((warn_unused_result));
+// Texts: " stride_height: 1 stride_width: 2" and "5 x 5".
+const char *px__by_dimension(char text[160], const char *name, int dims, px_value list);
+const char *px__by_text(char text[96], int dims, const int64_t *sizes);
 
-// ---- integers: compositions that replace the floating-point kernels
+// ---- convolutions without a kernel
 
 static inline bool px__has_integers(const px_tensor *x) {
   return px_dtype_is_integer((px_dtype)x->dtype) && x->dtype < PX_DTYPE_COMPUTED;
 }
-// Images only. x has a batch dimension; the result has the given sizes.
-px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor *w,
-                            px__conv_steps by, int64_t groups, const int64_t *sizes)
-    __attribute__((warn_unused_result));
-px_status px__conv_integers_back(px_tensor **out, const px_tensor *grad, const px_tensor *w,
-                                 px__conv_steps by, int64_t groups, const int64_t *sizes)
-    __attribute__((warn_unused_result));
+// True if volumes are convolved as images: integers, and volumes on other devices than the CPU.
+bool px__conv_by_images(const px_call *call, int dims, const px_tensor *x);
+px_status px__conv_of_images(px_call *call) __attribute__((warn_unused_result));
+px_status px__input_of_images(px_call *call) __attribute__((warn_unused_result));
+px_status px__weight_of_images(px_call *call) __attribute__((warn_unused_result));
+
+// ---- pools
+
 // A window along one of the last dimensions, which has `size` elements.
 typedef struct px__window_steps {
   int64_t size, outputs, kernel, stride, pad, dilation;

@@ -102,30 +102,22 @@ static px_status call_merged(px__vmap_call *b, const merge_layout *layout, const
 static const merge_layout merge_images = {false, 0}, merge_channels = {true, 1},
                           merge_rows = {true, 0};
 
-static px_status conv_forward(px__vmap_call *b, const px_tensor *input, const px_tensor *weight,
-                              const px_tensor *bias) {
+PX_VMAP_RULE(conv) {
+  const px_tensor *input = args->input, *weight = args->weight;
   // The op adds N to an input without it, and refuses other numbers of dimensions.
   if (input->ndim != weight->ndim || weight->ndim < 4) return px__vmap_itself(b);
   if (b->size == 0 || !input->sizes[1]) return px__vmap_loop(b, false);
-  bool weights = px__is_mapped(b, weight) || px__is_mapped(b, bias);
+  bool weights = px__is_mapped(b, weight) || px__is_mapped(b, args->bias);
   return call_merged(b, weights ? &merge_channels : &merge_images, NULL);
 }
-PX_VMAP_RULE(conv2d) { return conv_forward(b, args->input, args->weight, args->bias); }
-
-PX_VMAP_RULE(conv3d_forward) { return conv_forward(b, args->input, args->weight, args->bias); }
-
-static px_status conv_input(px__vmap_call *b, const px_tensor *weight) {
+PX_VMAP_RULE(conv_input) {
+  bool weights = px__is_mapped(b, args->weight);
   if (b->size == 0) return px__vmap_loop(b, false);
-  return call_merged(b, px__is_mapped(b, weight) ? &merge_channels : &merge_images, "input_size");
+  return call_merged(b, weights ? &merge_channels : &merge_images, "input_size");
 }
-PX_VMAP_RULE(conv2d_backward_input) { return conv_input(b, args->weight); }
-PX_VMAP_RULE(conv3d_backward_input) { return conv_input(b, args->weight); }
-
-static px_status conv_weight(px__vmap_call *b) {
+PX_VMAP_RULE(conv_weight) {
   return b->size ? call_merged(b, &merge_rows, "weight_size") : px__vmap_loop(b, false);
 }
-PX_VMAP_RULE(conv2d_backward_weight) { return conv_weight(b); }
-PX_VMAP_RULE(conv3d_backward_weight) { return conv_weight(b); }
 
 // ---- fold
 

@@ -47,12 +47,6 @@ static void count_windows(window *w, const int64_t *size) {
 }
 #define PAIR(x) LL((x)[0]), LL((x)[1])
 
-// Unfolds dimension `dim` by the window's k-th dimension, as a new last dimension.
-static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, const window *w, int k) {
-  PX_SCOPED(px_tensor) unfolded = NULL;
-  PX_TRY(px_unfold(&unfolded, x, dim, w->dilation[k] * (w->kernel[k] - 1) + 1, w->stride[k]));
-  return px_slice(out, unfolded, -1, NULL, NULL, w->dilation[k]);
-}
 PX_RUN(unfold_images) {
   const px_tensor *x = args->input;
   window w;
@@ -72,20 +66,7 @@ PX_RUN(unfold_images) {
            "dilation=(%lld, %lld), padding=(%lld, %lld), calculated shape of the array of sliding "
            "blocks as (%lld, %lld), but its components must be at least one.",
            PAIR(size), PAIR(w.kernel), PAIR(w.dilation), PAIR(w.padding), PAIR(w.count));
-  const int64_t pad[4] = {w.padding[1], w.padding[1], w.padding[0], w.padding[0]};
-  PX_SCOPED(px_tensor) padded = NULL;
-  PX_SCOPED(px_tensor) tall = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) permuted = NULL;
-  PX_TRY(px_constant_pad_nd(&padded, x, pad, 4, px_int(0)));
-  PX_TRY(windows_of(&tall, padded, n - 2, &w, 0));
-  PX_TRY(windows_of(&both, tall, n - 1, &w, 1));  // [.., C, OH, OW, kH, kW]
-  const int64_t order[] = {0, 1, 4, 5, 2, 3}, unbatched_order[] = {0, 3, 4, 1, 2};
-  PX_TRY(px_permute(&permuted, both, n == 4 ? order : unbatched_order, n + 2));
-  int64_t columns = px__product(x->sizes[n - 3], w.kernel[0] * w.kernel[1]);
-  int64_t count = px__product(w.count[0], w.count[1]);
-  int64_t sizes[3] = {x->sizes[0], columns, count};
-  return px_reshape(&call->results[0], permuted, sizes + (n == 3), n - 1);
+  return PX_OK;
 }
 
 static px_status check_columns(const px_tensor *x, const window *w, const int64_t *size) {
@@ -150,58 +131,6 @@ PX_RUN(fold) {
   PX_TRY(px_narrow(&inner, rows, 3, w.padding[1], size[1]));
   PX_TRY(px_contiguous(&made, inner));
   if (n == 2) return px_view(&call->results[0], made, (int64_t[]){channels, size[0], size[1]}, 3);
-  call->results[0] = PX_MOVE(made);
-  return PX_OK;
-}
-
-// The mean square of `size` channels is an average pool over the channels, as rows of an image.
-PX_RUN(local_response_norm) {
-  const px_tensor *x = args->input;
-  int64_t n = args->size, one = 1, none = 0;
-  int64_t pixels = px__sizes_product(x->sizes + 2, x->ndim - 2);
-  const int64_t around[] = {0, 0, n / 2, (n - 1) / 2};
-  if (!x->numel) return px_clone(&call->results[0], x, NULL);
-  PX_SCOPED(px_tensor) squares = NULL;
-  PX_SCOPED(px_tensor) image = NULL;
-  PX_SCOPED(px_tensor) padded = NULL;
-  PX_SCOPED(px_tensor) means = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) shifted = NULL;
-  PX_SCOPED(px_tensor) power = NULL;
-  PX_TRY(px_mul(&squares, x, x));
-  PX_TRY(px_reshape(&image, squares, (int64_t[]){x->sizes[0], 1, x->sizes[1], pixels}, 4));
-  PX_TRY(px_constant_pad_nd(&padded, image, around, 4, px_int(0)));
-  PX_TRY(px_avg_pool2d(&means, padded, (int64_t[]){n, 1}, 2, &one, 1, &none, 1, false, true, NULL));
-  PX_TRY(px_reshape(&shaped, means, x->sizes, x->ndim));
-  PX_TRY(px_mul_scalar(&scaled, shaped, px_float(args->alpha)));
-  PX_TRY(px_add_scalar(&shifted, scaled, px_float(args->k), px_int(1)));
-  PX_TRY(px_pow_scalar(&power, shifted, px_float(args->beta)));
-  return px_div(&call->results[0], x, power);
-}
-
-// ---- products and distances of rows
-
-// input1 @ weight, times input2, summed.
-PX_RUN(bilinear) {
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) products = NULL;
-  PX_SCOPED(px_tensor) terms = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  const int64_t last = -1;
-  PX_TRY(px_unsqueeze(&row, args->input1, -2));
-  PX_TRY(px_unsqueeze(&left, row, -2));
-  PX_TRY(px_unsqueeze(&column, args->input2, -2));
-  PX_TRY(px_unsqueeze(&right, column, -2));
-  PX_TRY(px_matmul(&products, left, args->weight));
-  PX_TRY(px_mul(&terms, products, right));
-  PX_TRY(px_sum(&sums, terms, &last, 1, false, (px_dtype)terms->dtype));
-  PX_TRY(px_squeeze_dim(&made, sums, &last, 1));
-  if (args->bias) return px_add(&call->results[0], made, args->bias, px_int(1));
   call->results[0] = PX_MOVE(made);
   return PX_OK;
 }
