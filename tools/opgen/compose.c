@@ -219,7 +219,7 @@ static const char *write_list(context *x, const og_node *n, og_type type) {
   if (spreads && type == OG_INTS) {
     og_scope names = names_of(x);
     int shape = ++x->steps;
-    fprintf(x->to, "%spx__shape l%d = {0};\n", x->indent, shape);
+    fprintf(x->to, "%spx__shape l%d;\n%sl%d.n = 0;\n", x->indent, shape, x->indent, shape);
     og_write_shape(x->to, &names, n, og_format("l%d", shape), x->indent);
     return og_format("px__shape_list(&l%d)", shape);
   }

@@ -69,8 +69,8 @@ typedef struct conv {
 typedef struct conv_method {
   bool (*accepts)(const conv *t);  // true if the method can compute the call
   int (*cost)(const conv *t);      // expected time of an accepted call (conv_limits.h)
-  // Computes the call. Returns false if the results would be wrong or a table has no memory; a
-  // later method of the table then computes the call. t->failed: out of memory.
+  // Computes the call. Returns false if the results would be wrong, a table has no memory or the
+  // plan exceeds a limit: a later method of the table then computes it. t->failed: out of memory.
   bool (*run)(conv *t);
   bool reads_stored;  // reads and writes the operands as stored, not t's arrays
 } conv_method;

@@ -3,16 +3,12 @@
 // output depth of a kernel with kD planes reads kD input planes of each channel. They become C * kD
 // channels of an image, and the weight is reshaped likewise. The image takes kD times the memory of
 // the input. Gradients are those of the 2-D convolution, summed over the copies of each plane.
-#include "hidden/conv.h"
-#include "hidden/volume.h"
+#include "formulas.h"
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
-#include "phlox/ops/volume.h"
 #include "run_functions/conv.h"
 
 enum { DIMS = 3 };
@@ -70,38 +66,6 @@ static px_status as_images(px_tensor **out, px_tensor *x, int64_t kernel_depth, 
   int64_t sizes[4] = {px__product(s[0], depths), px__product(s[1], kernel_depth), s[3], s[4]};
   return px_reshape(out, columns, sizes, 4);
 }
-// A weight [O, C, kD, kH, kW] as [O, C * kD, kH, kW].
-static px_status as_kernel(px_tensor **out, const px_tensor *w) {
-  const int64_t *s = w->sizes;
-  return px_reshape(out, w, (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4);
-}
-// An output [N, O, D, H, W] as images [N * D, O, H, W], and back.
-static px_status results_as_images(px_tensor **out, const px_tensor *y) {
-  const int64_t *s = y->sizes;
-  PX_SCOPED(px_tensor) permuted = NULL;
-  PX_TRY(px_permute(&permuted, y, (int64_t[]){0, 2, 1, 3, 4}, 5));
-  return px_reshape(out, permuted, (int64_t[]){px__product(s[0], s[2]), s[1], s[3], s[4]}, 4);
-}
-static px_status results_as_volume(px_tensor **out, const px_tensor *images, const int64_t *s) {
-  PX_SCOPED(px_tensor) split = NULL;
-  PX_SCOPED(px_tensor) permuted = NULL;
-  PX_TRY(px_reshape(&split, images, (int64_t[]){s[0], s[2], s[1], s[3], s[4]}, 5));
-  PX_TRY(px_permute(&permuted, split, (int64_t[]){0, 2, 1, 3, 4}, 5));
-  return px_contiguous(out, permuted);
-}
-// The parameters of the 2-D convolution.
-typedef struct steps2d {
-  int64_t stride[2], padding[4], dilation[2];
-} steps2d;
-static steps2d steps2d_of(px__conv_steps by) {
-  steps2d f;
-  for (int k = 0; k < 2; k++) {
-    f.stride[k] = px__int_at(by.stride, 1 + k), f.dilation[k] = px__int_at(by.dilation, 1 + k);
-    f.padding[k] = px__int_at(by.padding, 1 + k);
-    f.padding[2 + k] = px__pad_end(by.padding, DIMS, 1 + k);
-  }
-  return f;
-}
 
 // ---- the convolution and its gradients
 
@@ -112,59 +76,32 @@ bool px__conv_by_images(const px_call *call, int dims, const px_tensor *x) {
 }
 px_status px__conv_of_images(px_call *call) {
   const px__conv_args args = px__conv_args_of(call->args);
+  const px_value *a = call->args;
   px_tensor *x = args.input, *w = args.weight;
   px__conv_steps by = PX_CONV_STEPS(&args);
   int64_t sizes[5];
-  PX_TRY(px__conv_sizes(DIMS, x->sizes, w->sizes, by, sizes));
-  steps2d f = steps2d_of(by);
   PX_SCOPED(px_tensor) images = NULL;
-  PX_SCOPED(px_tensor) kernel = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px__conv_sizes(DIMS, x->sizes, w->sizes, by, sizes));
   PX_TRY(as_images(&images, x, w->sizes[2], sizes[2], by));
-  PX_TRY(as_kernel(&kernel, w));
-  PX_TRY(px_conv2d(&made, images, kernel, args.bias, f.stride, 2, f.padding, 4, f.dilation, 2,
-                   args.groups));
-  return results_as_volume(&call->results[0], made, sizes);
+  const px_value given[] = {PX_T(images), a[1], a[2], a[3], a[4], a[5], a[6], PX_I(sizes[2])};
+  return px__formula_conv_of_planes(call->results, given);
 }
-
 px_status px__input_of_images(px_call *call) {
   const px__conv_backward_input_args args = px__conv_backward_input_args_of(call->args);
-  px_tensor *g = args.grad_output, *w = args.weight;
-  const int64_t *s = args.input_size.v.ints;
-  px__conv_steps by = PX_CONV_STEPS(&args);
-  steps2d f = steps2d_of(by);
-  int64_t kernel_depth = w->sizes[2], images_of[] = {px__product(s[0], g->sizes[2]),
-                                                     px__product(s[1], kernel_depth), s[3], s[4]};
-  PX_SCOPED(px_tensor) grads = NULL;
-  PX_SCOPED(px_tensor) kernel = NULL;
-  PX_SCOPED(px_tensor) images = NULL;
   PX_SCOPED(px_tensor) columns = NULL;
   PX_SCOPED(px_tensor) volume = NULL;
-  PX_TRY(results_as_images(&grads, g));
-  PX_TRY(as_kernel(&kernel, w));
-  PX_TRY(px_conv2d_backward_input(&images, grads, kernel, images_of, 4, f.stride, 2, f.padding, 4,
-                                  f.dilation, 2, args.groups, NULL));
-  PX_TRY(px_reshape(&columns, images,
-                    (int64_t[]){s[0], g->sizes[2], s[1], kernel_depth, s[3], s[4]}, 6));
-  PX_TRY(px__zeros_of(&volume, g, args.input_size));
-  PX_TRY(copy_planes(columns, volume, by, true));
+  PX_TRY(px__formula_gradient_of_planes(&columns, call->args));
+  PX_TRY(px__zeros_of(&volume, args.grad_output, args.input_size));
+  PX_TRY(copy_planes(columns, volume, PX_CONV_STEPS(&args), true));
   call->results[0] = PX_MOVE(volume);
   return PX_OK;
 }
-
 px_status px__weight_of_images(px_call *call) {
   const px__conv_backward_weight_args args = px__conv_backward_weight_args_of(call->args);
-  px_tensor *g = args.grad_output, *x = args.input;
-  const int64_t *s = args.weight_size.v.ints;
-  px__conv_steps by = PX_CONV_STEPS(&args);
-  steps2d f = steps2d_of(by);
-  PX_SCOPED(px_tensor) grads = NULL;
+  const px_value *a = call->args;
   PX_SCOPED(px_tensor) images = NULL;
-  PX_SCOPED(px_tensor) kernel = NULL;
-  PX_TRY(results_as_images(&grads, g));
-  PX_TRY(as_images(&images, x, s[2], g->sizes[2], by));
-  PX_TRY(px_conv2d_backward_weight(&kernel, grads, images,
-                                   (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4,
-                                   f.stride, 2, f.padding, 4, f.dilation, 2, args.groups, NULL));
-  return px_reshape(&call->results[0], kernel, s, 5);
+  PX_TRY(as_images(&images, args.input, args.weight_size.v.ints[2], args.grad_output->sizes[2],
+                   PX_CONV_STEPS(&args)));
+  const px_value given[] = {a[0], PX_T(images), a[2], a[3], a[4], a[5], a[6]};
+  return px__formula_weight_of_planes(call->results, given);
 }

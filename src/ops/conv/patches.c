@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions over windows of images and channels (im2col, col2im, local_response_norm), and of
 // bilinear.
+#include "formulas.h"
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
@@ -105,32 +106,33 @@ static px_status add_tap(px_tensor *images, const px_tensor *columns, const wind
   PX_TRY(px__part_slice(&to, rows, 3, j * w->dilation[1], w->count[1], w->stride[1]));
   return px_add_(to, part, px_int(1));
 }
+// The sums of the columns at each pixel of the padded images.
+static px_status padded_images(px_tensor **out, const px_tensor *x, const window *w,
+                               const int64_t *size) {
+  int n = x->ndim;
+  int64_t batch = n == 3 ? x->sizes[0] : 1, taps = w->kernel[0] * w->kernel[1];
+  int64_t channels = x->sizes[n - 2] / taps;
+  int64_t padded[4] = {batch, channels, size[0] + 2 * w->padding[0], size[1] + 2 * w->padding[1]};
+  int64_t cut[6] = {batch, channels, w->kernel[0], w->kernel[1], w->count[0], w->count[1]};
+  PX_SCOPED(px_tensor) columns = NULL;
+  PX_SCOPED(px_tensor) images = NULL;
+  PX_TRY(px_reshape(&columns, x, cut, 6));
+  PX_TRY(px__zeros_like_sized(&images, x, 4, padded));
+  for (int64_t at = 0; at < taps; at++)
+    PX_TRY(add_tap(images, columns, w, at / w->kernel[1], at % w->kernel[1]));
+  *out = PX_MOVE(images);
+  return PX_OK;
+}
 PX_RUN(fold) {
   const px_tensor *x = args->input;
   window w;
-  int n = x->ndim;
   int64_t size[2];
+  PX_SCOPED(px_tensor) images = NULL;
   PX_TRY(read_window(&w, args->kernel_size, args->dilation, args->padding, args->stride));
   PX_TRY(read_list(size, args->output_size, "output_size", "output_size", 1));
   count_windows(&w, size);
   PX_TRY(check_columns(x, &w, size));
-  int64_t batch = n == 3 ? x->sizes[0] : 1;
-  int64_t channels = x->sizes[n - 2] / (w.kernel[0] * w.kernel[1]);
-  int64_t padded[4] = {batch, channels, size[0] + 2 * w.padding[0], size[1] + 2 * w.padding[1]};
-  int64_t cut[6] = {batch, channels, w.kernel[0], w.kernel[1], w.count[0], w.count[1]};
-  PX_SCOPED(px_tensor) columns = NULL;
-  PX_SCOPED(px_tensor) images = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) inner = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_reshape(&columns, x, cut, 6));
-  PX_TRY(px__zeros_like_sized(&images, x, 4, padded));
-  for (int64_t at = 0; at < w.kernel[0] * w.kernel[1]; at++)
-    PX_TRY(add_tap(images, columns, &w, at / w.kernel[1], at % w.kernel[1]));
-  PX_TRY(px_narrow(&rows, images, 2, w.padding[0], size[0]));
-  PX_TRY(px_narrow(&inner, rows, 3, w.padding[1], size[1]));
-  PX_TRY(px_contiguous(&made, inner));
-  if (n == 2) return px_view(&call->results[0], made, (int64_t[]){channels, size[0], size[1]}, 3);
-  call->results[0] = PX_MOVE(made);
-  return PX_OK;
+  PX_TRY(padded_images(&images, x, &w, size));
+  const px_value given[] = {PX_T(images), PX_IS(w.padding, 2), PX_IS(size, 2), PX_B(x->ndim == 3)};
+  return px__formula_without_padding(call->results, given);
 }

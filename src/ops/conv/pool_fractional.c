@@ -2,7 +2,7 @@
 // Fractional max-pooling (Graham 2015): random samples set the positions of the windows. Element
 // indices of all windows are computed as tensors, so all devices support it, and the gradient is
 // that of gather.
-#include "phlox/ops/arithmetic.h"
+#include "formulas.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
@@ -58,11 +58,6 @@ static px_status check_pool(const pool *p) {
   return check_samples(p);
 }
 
-static px_status range(px_tensor **out, int64_t size, px_dtype dtype, const px_tensor *like) {
-  return px_arange(out, px_int(0), px_int(size), px_int(1), dtype, px__tensor_device(like), false,
-                   false);
-}
-
 // Step between windows, rounded to the samples' dtype as in PyTorch.
 static double step_of(const pool *p, int k) {
   int64_t span = p->in[k] - p->kernel[k], steps = p->out[k] - 1;
@@ -70,83 +65,47 @@ static double step_of(const pool *p, int k) {
   return (double)((float)span / (float)steps);
 }
 
-// Start of each window along a dimension, (N, C, out). The last window ends at the edge. Samples
-// are in reverse order of dimensions in 2-d.
+// Start of each window along dimension k, (N, C, out). Samples are in reverse order of dimensions
+// in 2-d.
 static px_status window_starts(px_tensor **out, const pool *p, int k) {
+  int sample_dim = p->dims == 2 ? 1 - k : k;
   PX_SCOPED(px_tensor) samples = NULL;
   PX_SCOPED(px_tensor) sample = NULL;
-  PX_SCOPED(px_tensor) steps = NULL;
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) offset = NULL;
-  PX_SCOPED(px_tensor) ends = NULL;
-  PX_SCOPED(px_tensor) before = NULL;
-  PX_SCOPED(px_tensor) inner_starts = NULL;
-  PX_SCOPED(px_tensor) last = NULL;
-  int64_t n = p->x->sizes[0], span = p->in[k] - p->kernel[k], sample_dim = p->dims == 2 ? 1 - k : k;
-  int64_t sizes[] = {n, p->x->sizes[1], p->out[k] ? 1 : 0};
-  PX_TRY(px_full(&last, sizes, 3, px_int(span), PX_INT64, px__tensor_device(p->x), false, false));
-  if (p->out[k] <= 1) return *out = PX_MOVE(last), PX_OK;
-  PX_TRY(px_narrow(&samples, p->samples, 0, 0, n));
+  PX_TRY(px_narrow(&samples, p->samples, 0, 0, p->x->sizes[0]));
   PX_TRY(px_narrow(&sample, samples, 2, sample_dim, 1));
-  PX_TRY(range(&steps, p->out[k] - 1, (px_dtype)p->samples->dtype, p->x));
-  PX_TRY(px_add(&at, steps, sample, px_int(1)));
-  PX_TRY(px_mul_scalar(&scaled, at, px_float(step_of(p, k))));
-  PX_TRY(px_mul_scalar(&offset, sample, px_float(step_of(p, k))));
-  PX_TRY(px_to(&ends, scaled, PX_INT64, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_to(&before, offset, PX_INT64, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_sub(&inner_starts, ends, before, px_int(1)));
-  return px_cat(out, (px_tensor *[]){inner_starts, last}, 2, 2);
+  const px_value given[] = {PX_T(sample), PX_I(p->in[k] - p->kernel[k]), PX_I(p->out[k]),
+                            PX_F(step_of(p, k))};
+  return px__formula_fractional_starts(out, given);
 }
 
-// Adds dimension k to the flat element indices of all windows, (N, C, out..., kernel...).
-static px_status add_indices(px_tensor **element_index, const pool *p, int k) {
-  PX_SCOPED(px_tensor) begin = NULL;
-  PX_SCOPED(px_tensor) inside = NULL;
-  PX_SCOPED(px_tensor) reshaped = NULL;
-  PX_SCOPED(px_tensor) offsets = NULL;
-  PX_SCOPED(px_tensor) positions = NULL;
+// Flat indices of the elements of all windows, (N, C, out..., kernel...), in the first k
+// dimensions.
+static px_status window_indices(px_tensor **out, const pool *p, int k) {
   int64_t outer[2 + 2 * DIMS], inner[2 * DIMS];
+  PX_SCOPED(px_tensor) before = NULL;
+  PX_SCOPED(px_tensor) starts = NULL;
+  if (k > 1) PX_TRY(window_indices(&before, p, k - 1));
+  PX_TRY(window_starts(&starts, p, k - 1));
   for (int d = 0; d < 2 + 2 * p->dims; d++)
-    outer[d] = d < 2 ? p->x->sizes[d] : d == 2 + k ? p->out[k] : 1;
-  for (int d = 0; d < 2 * p->dims; d++) inner[d] = d == p->dims + k ? p->kernel[k] : 1;
-  PX_TRY(window_starts(&begin, p, k));
-  PX_TRY(px_reshape(&reshaped, begin, outer, 2 + 2 * p->dims));
-  PX_TRY(range(&offsets, p->kernel[k], PX_INT64, p->x));
-  PX_TRY(px_reshape(&inside, offsets, inner, 2 * p->dims));
-  PX_TRY(px_add(&positions, reshaped, inside, px_int(1)));
-  if (!*element_index) return *element_index = PX_MOVE(positions), PX_OK;
-  PX_SCOPED(px_tensor) rows = NULL;
-  px_tensor *sum;
-  PX_TRY(px_mul_scalar(&rows, *element_index, px_int(p->in[k])));
-  PX_TRY(px_add(&sum, rows, positions, px_int(1)));
-  px_release(*element_index);
-  *element_index = sum;
-  return PX_OK;
+    outer[d] = d < 2 ? p->x->sizes[d] : d == 1 + k ? p->out[k - 1] : 1;
+  for (int d = 0; d < 2 * p->dims; d++) inner[d] = d == p->dims + k - 1 ? p->kernel[k - 1] : 1;
+  const px_value given[] = {before ? PX_T(before) : PX_NONE(),
+                            PX_T(starts),
+                            PX_I(p->in[k - 1]),
+                            PX_I(p->kernel[k - 1]),
+                            PX_IS(outer, 2 + 2 * p->dims),
+                            PX_IS(inner, 2 * p->dims)};
+  return px__formula_fractional_indices(out, given);
 }
 
 // Flat index of the maximum of each window, (N, C, windows).
-static px_status max_indices(px_tensor **out, const pool *p, const px_tensor *flat) {
-  PX_SCOPED(px_tensor) element_index = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) line = NULL;
-  PX_SCOPED(px_tensor) gathered = NULL;
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) argmax = NULL;
-  PX_SCOPED(px_tensor) found = NULL;
-  int64_t windows = 1, area = 1;
-  for (int k = 0; k < p->dims; k++) {
-    PX_TRY(add_indices(&element_index, p, k));
-    windows *= p->out[k], area *= p->kernel[k];  // bounded by the elements of x, and of a plane
-  }
-  int64_t n = p->x->sizes[0], c = p->x->sizes[1];
-  PX_TRY(px_reshape(&line, element_index, (int64_t[]){n, c, px__product(windows, area)}, 3));
-  PX_TRY(px_reshape(&all, line, (int64_t[]){n, c, windows, area}, 4));
-  PX_TRY(px_gather(&gathered, flat, 2, line, false));
-  PX_TRY(px_reshape(&values, gathered, (int64_t[]){n, c, windows, area}, 4));
-  PX_TRY(px_argmax(&argmax, values, (int64_t[]){3}, true));
-  PX_TRY(px_gather(&found, all, 3, argmax, false));
-  return px_reshape(out, found, (int64_t[]){n, c, windows}, 3);
+static px_status max_indices(px_tensor **out, const pool *p, px_tensor *flat) {
+  PX_SCOPED(px_tensor) index = NULL;
+  int64_t windows = 1, area = 1;  // bounded by the elements of x, and of a plane
+  for (int k = 0; k < p->dims; k++) windows *= p->out[k], area *= p->kernel[k];
+  PX_TRY(window_indices(&index, p, p->dims));
+  const px_value given[] = {PX_T(flat), PX_T(index), PX_I(windows), PX_I(area)};
+  return px__formula_fractional_maxima(out, given);
 }
 
 static px_status run(px_tensor **output, px_tensor **indices, const pool *p) {
