@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs and limits of the convolution methods: the constants that decide how a convolution is
 // computed. "min" and "max" are inclusive.
+//
+// Costs and the limits with percentages were measured on a 2-core EPYC with AVX-512: the forward
+// pass in float on one thread, each method alone, in percent of the product's time. Older limits
+// are those of the machines of docs/measurements/cpu.md; bench/convolutions.py measures them.
 #pragma once
 
 // ---- choice of the method
 
 // Expected time in percent of the product's. The product computes every call, so a cost above 100
-// excludes a method.
+// excludes a method. Among methods that accept a call only the order matters.
 enum {
-  FEW_COST = 50,
-  DEPTHWISE_COST = 10,
-  PLANES_COST = 20,
-  WINOGRAD_COST = 40,
-  DIRECT_COST = 60,
+  DEPTHWISE_COST = 35,  // 8 x 64 x 56 x 56 with 7x7 kernels: 37; 8 x 64 x 6 x 6 with 5x5: 34
+  WINOGRAD_COST = 45,   // 8 x 256 x 14 x 14: 42; 8 x 64 x 56 x 56: 65
+  FEW_COST = 50,        // 512 channels of 7 x 7, stride 2: 35; four images of 4 x 4: 58
+  PLANES_COST = 70,     // 8 x 64 x 56 x 56, stride 2: 67; 8 x 64 x 14 x 14: 74
+  DIRECT_COST = 90,     // 64 x 8 x 5 x 5: 93; one channel with 5x5 kernels: 91
   PRODUCT_COST = 100,
   EXCLUDED = 1000
 };
-// Few pixels.
+// Few pixels. 288 pixels of 256 channels: 123 %; 64 pixels: 42 %.
 enum {
   FEW_MAX_PIXELS = 256,            // output pixels of all images, max, row-major
   FEW_MIN_CHANNELS_PER_PIXEL = 4,  // results per output pixel, min, 1x1 kernels
@@ -30,7 +34,7 @@ enum {
   DEPTHWISE_MIN_RESULTS = 36,           // results of a plane, min
   PLANES_MAX_BAND_ELEMENTS = 32 * 1024  // elements of the smallest band's source planes, max
 };
-// Winograd.
+// Winograd. 16 channels: 124 %; 32 channels and 25 tiles: 46 %; 512 channels and 36 tiles: 132 %.
 enum {
   WINOGRAD_MIN_CHANNELS = 32,           // channels and results, min
   WINOGRAD_MIN_TILES = 24,              // 2x2 tiles, min, to amortize the weights' transforms
