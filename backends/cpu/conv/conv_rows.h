@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution for one element type. T and NAME as in rows_impl.h; GEMM: the product; SUM: type of
-// the sums; FROM_SUM: conversion to T. conv.c includes it once per type.
+// the sums; FROM_SUM: conversion to T. conv_product.c includes it once per type.
 
 // Rows are often so short that a memcpy call would take longer than the copy. The rest of a row is
 // covered by an overlapping chunk.
