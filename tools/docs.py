@@ -3,7 +3,7 @@
 """Writes the source of the documentation site: tools/docs.py BUILD makes BUILD/docs from docs/, the pages at the top of the tree, and the reference
 pages generated from the output of tools/opgen, the tables of environment variables and the public headers. Python signatures come from the built
 module; without it the schemas of the tables stand instead. Links to pages become links within the site, all others refer to copies of the files."""
-import ast, collections, inspect, os, re, shutil, subprocess, sys
+import ast, collections, inspect, itertools, os, re, shutil, subprocess, sys, textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(sys.argv[1])
@@ -192,13 +192,13 @@ def c_prototypes():
 
 def c_constructor(text, name, what):
     """The call of a layer's or optimiser's constructor: required arguments by position, others with their defaults."""
-    macro = re.search(rf"^#define {name}_new\((.*), \.\.\.\)", text, re.M)
+    macro = re.search(rf"^#define {name.upper()}_NEW\((.*), \.\.\.\)", text, re.M)
     if not macro: return ""
     struct = re.search(rf"typedef struct {name}_args \{{(.*?)^\}}", text, re.M | re.S)[1]
-    types = {member: kind.strip() for kind, member in re.findall(r"^  ([\w ]+[ *]+)(\w+)(?:\[\d+\])?;", struct, re.M)}
-    defaults = re.search(rf"^#define {name.upper()}_ARGS ((?:.*\\\n)*.*)", text, re.M)
+    types = {member: kind.strip() for kind, member in re.findall(r"^  ([\w *]+[ *])(\w+)(?:\[\d+\])?;", struct, re.M)}
+    defaults = re.search(rf"^#define {name.upper()}_ARGS (.*)", text, re.M)[1]
     given = [one.strip().rstrip("_") for one in macro[1].split(",")]
-    rest = re.findall(r"\.(\w+) = (\{[^}]*\}|[^,]*?)\s*(?:,|$)", re.sub(r"\\\n", " ", defaults[1])) if defaults else []
+    rest = zip(types, re.findall(r"\{[^}]*\}|[^\s,][^,]*", defaults))
     args = [f"{what} **{given[0]}"] + [f"{types.get(one, '')} {one}".strip() for one in given[1:]]
     args += [f".{one} = " + re.sub(r"^\{([^,]*)(, PX_NO_INT)*\}$", r"\1", value) for one, value in rest if one not in (*given, "by_name", "out")]
     return f"{name}_new({', '.join(args)})\n"
@@ -293,7 +293,7 @@ def optimiser_pages():
 # ---- environment variables
 def environment_table():
     rows = []
-    for path in ("include/phlox/tables/env.def", "include/phlox/tables/env_cluster.def", "python/env.def"):
+    for path in ("include/phlox/tables/env.def", "include/phlox/tables/env_cluster.def", "python/ext/bind/env.def"):
         for name, kind, default, allowed, doc in re.findall(r'^PX_ENV\(([\w*]+), (\w+), "(.*?)", "(.*?)", "(.*)"\)$', read(ROOT, path), re.M):
             allowed = allowed.replace("|", ", ").replace("..", " to ").removesuffix(" to ")
             rows.append(f"| `{name}` | {kind}{allowed and ': ' + allowed} | {default and f'`{default}`'} | {doc} |\n")
@@ -303,16 +303,17 @@ def environment_table():
 
 # ---- headers
 def prose(comment):
-    """The text of a comment in Markdown: names of the library as code, deeper indentation as a code block."""
-    out, code = [], False
-    for line in comment:
-        if line.startswith("   ") and not code: out.append("\n```c")
-        if not line.startswith("  ") and code: out.append("```\n")
-        code = line.startswith("   ") or (code and line.startswith("  "))
-        parts = re.split(r"(`[^`]*`|\b(?:px|PX)_\w+)", line)
-        out.append(line[3:] if code else "".join((part if part[0] == "`" else f"`{part}`") if i % 2 else re.sub(r"([*_<>\[\]])", r"\\\1", part)
-                                                 for i, part in enumerate(parts)))
-    return "\n".join(out + ["```"] * code)
+    """The text of a comment in Markdown: names of the library as code, indented lines as a block of code or, without a semicolon, of text."""
+    out = []
+    for indented, lines in itertools.groupby(comment, lambda line: line.startswith("  ")):
+        lines = list(lines)
+        if indented:
+            out += ["", "```c" if any(";" in line or line.rstrip().endswith(")") for line in lines) else "```text", textwrap.dedent("\n".join(lines)), "```", ""]
+            continue
+        for line in lines:
+            parts = re.split(r"(`[^`]*`|\b(?:px|PX)_\w+)", line)
+            out.append("".join((part if part[0] == "`" else f"`{part}`") if i % 2 else re.sub(r"([*_<>\[\]])", r"\\\1", part) for i, part in enumerate(parts)))
+    return "\n".join(out)
 
 
 def declared_names(lines):

@@ -222,7 +222,7 @@ PX_API int64_t px_live_objects(const char *name);
 
 // For layers with backends: opens libphlox_NAME.so in `folder` (NULL: none), in this library's
 // folder, its subfolder `phlox`, the folder of `make install`, or on the system's paths. NULL if
-// there is none. `why` then holds the loader's message, perhaps empty.
+// there is none. `why` then holds the loader's message, or that none is installed.
 enum { PX_LOADER_TEXT = 256 };
 PX_API void *px_library_open(const char *folder, const char *name, char why[PX_LOADER_TEXT]);
 

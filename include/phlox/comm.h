@@ -74,6 +74,10 @@ typedef struct px_work px_work;
 
 // True if an engine can be loaded.
 PX_API bool px_engine_available(const char *name);
+// Loads an engine and returns the path of its library, a static string. PX_UNIMPLEMENTED, with the
+// reason, if it cannot be loaded; PX_VALUE for an invalid name; PX_RUNTIME for "nccl" without a
+// device.
+PX_CALL px_engine_library(const char **path, const char *name);
 
 typedef struct px_comm_options {
   const char *engine;

@@ -55,6 +55,16 @@ PX_API int px_device_count(px_device_type type);
 // name of its backend: "sim", "cuda", or "" without devices.
 PX_API bool px_device_initialized(void);
 PX_API const char *px_device_backend(void);
+// Lists the backends for type `cuda`: those of PHLOX_BACKENDS in the order tried, then the
+// library's others. Loads their libraries; starts no driver. Writes at most `capacity` rows and
+// sets *count to the number of backends. PX_VALUE if PHLOX_BACKEND_PATH is no folder.
+typedef struct px_backend_row {
+  char name[32];
+  bool listed;               // PHLOX_BACKENDS names it
+  const char *library;       // path of its library, static; NULL if it was not found
+  char why[PX_LOADER_TEXT];  // the reason if it cannot be used, else empty
+} px_backend_row;
+PX_CALL px_device_backends(px_backend_row *rows, int capacity, int *count);
 // Initialises type `cuda`. PX_RUNTIME "No CUDA GPUs are available"; PX_RUNTIME in the child of a
 // fork, if the parent had initialised CUDA. PX_VALUE for invalid environment variables.
 PX_CALL px_device_init(void);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages to look at: one HTML file each with its data and scripts, which loads nothing else. And their commands."""
-import argparse, atexit, html, json, os, re
+import argparse, atexit, html, json, os, re, sys
 from collections.abc import Callable
 
 from phlox import __main__ as _program
@@ -18,8 +18,14 @@ def run_program(parser: argparse.ArgumentParser, arguments: "list[str] | None", 
     given.program = given.program[given.program[:1] == ["--"]:]
     if not given.program:
         parser.error("a program is needed")
+
+    def end():
+        try:
+            report(given)
+        except RuntimeError as error:  # nothing was recorded
+            print(f"{parser.prog}: {error}", file=sys.stderr)
     begin()
-    atexit.register(report, given)  # also if the program exits or fails
+    atexit.register(end)  # also if the program exits or fails
     _program.main(given.program)
 
 

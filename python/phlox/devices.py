@@ -8,7 +8,6 @@ import ctypes, json, os, subprocess, sys
 import phlox
 from phlox import _viewer
 
-_FOLDER = os.path.dirname(phlox.__file__)
 _TRY = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -24,41 +23,33 @@ print(json.dumps([found, why]))
 """
 
 
-def _library(name):
-    """Returns the path of a backend's library, or None."""
-    paths = (os.path.join(folder, f"libphlox_{name}.so") for folder in (os.environ.get("PHLOX_BACKEND_PATH"), _FOLDER) if folder)
-    return next(filter(os.path.exists, paths), None)
-
-
 def _try(name):
     """Returns a backend's devices, and the reason if it has none."""
-    if not _library(name):
-        return [], f"libphlox_{name}.so is not installed"
     if name == "cuda":
         try:
             ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             return [], f"the driver cannot be loaded: {error}"
-    done = subprocess.run([sys.executable, "-c", _TRY, os.path.dirname(_FOLDER)], env=dict(os.environ, PHLOX_BACKENDS=name),
+    done = subprocess.run([sys.executable, "-c", _TRY, os.path.dirname(os.path.dirname(phlox.__file__))], env=dict(os.environ, PHLOX_BACKENDS=name),
                           stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else ([], f"its process ended with {done.returncode}")
 
 
 def _rows():
-    order = os.environ.get("PHLOX_BACKENDS", "cuda,sim")
-    names, used = order.split(","), None
+    used = None
     yield "cpu", [{"name": phlox.backends.cpu.get_cpu_capability(), "threads": phlox.get_num_threads()}], "", None
-    for name in dict.fromkeys(filter(None, [*names, "cuda", "sim"])):
-        found, why = _try(name)
-        if found and (used or name not in names):
-            why = f"{used} has devices and comes first" if name in names else f"not in PHLOX_BACKENDS={order}"
+    for name, listed, library, why in phlox._C._backends():
+        found, why = ([], why) if why else _try(name)
+        if found and (used or not listed):
+            why = f"{used} has devices and comes first" if listed else f"not in PHLOX_BACKENDS={os.environ.get('PHLOX_BACKENDS')}"
         elif found:
             used = name
-        yield name, found, why, _library(name)
-    for name, package in {"gloo": "libgloo0", "nccl": "libnccl2", "mpi": "openmpi-bin"}.items():
-        missing = f"its library is not found (package {package})" if _library(name) else f"libphlox_{name}.so is not installed"
-        available = phlox._C._engine_available(name)
-        yield name, [{"name": "available"}] if available else [], "" if available else missing, _library(name)
+        yield name, found, why, library
+    for name in ("gloo", "nccl", "mpi"):
+        try:
+            yield name, [{"name": "available"}], "", phlox._C._engine_library(name)
+        except RuntimeError as error:
+            yield name, [], str(error), None
 
 
 def main(arguments: "list[str] | None" = None) -> None:
@@ -66,10 +57,12 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser = _viewer.command("devices", __doc__)
     parser.add_argument("-o", "--output", default="devices.html", help="the page (devices.html)")
     given = parser.parse_args(arguments)
-    rows = list(_rows())
+    try:
+        rows = list(_rows())
+    except ValueError as error:  # of an environment variable
+        parser.error(str(error))
     for name, found, why, _ in rows:
-        why = why.replace("\n", ". ")
-        print(f"{name:6}", f"not used: {why}" if why else f"{len(found)} x {found[0]['name']}" if "bytes" in found[0] else found[0]["name"])
+        print(f"{name:6}", "not used: " + why.replace("\n", ". ") if why else f"{len(found)} x {found[0]['name']}" if "bytes" in found[0] else found[0]["name"])
     _viewer.write(given.output, "Devices", "devices", rows)
     print(given.output)
 

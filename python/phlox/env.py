@@ -5,7 +5,8 @@ import os
 import phlox as torch
 from phlox.utils import collect_env
 
-_READ = ("PHLOX_", "PYTORCH_", "TORCH_", "CUDA_", "NCCL_", "GLOO_", "OMP_NUM_THREADS", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+# Those of the tables; and misspelt names, and variables that NVIDIA's libraries and Gloo read.
+_READ = (*(name.rstrip("*") for name in torch._C._environment()), "PHLOX_", "CUDA_", "NCCL_", "GLOO_")
 
 
 def report() -> str:

@@ -9,14 +9,14 @@
 
 enum { FOLDER = 1500 };
 
-// Keeps the loader's message of the first failure, or of a library that exists.
+// Keeps the loader's message for a library that exists.
 static void *open_in(const char *folder, const char *below, const char *name,
                      char why[PX_LOADER_TEXT]) {
   char path[4096];
   int needed = snprintf(path, sizeof path, "%s%s/libphlox_%s.so", folder, below, name);
   if (needed < 0 || needed >= (int)sizeof path) return NULL;
   void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle || (*why && access(path, F_OK))) return handle;
+  if (handle || access(path, F_OK)) return handle;
   const char *text = dlerror();
   snprintf(why, PX_LOADER_TEXT, "%s", text ? text : "");
   return NULL;
@@ -41,5 +41,6 @@ void *px_library_open(const char *folder, const char *name, char why[PX_LOADER_T
   if (!handle) handle = open_in(PX_BACKEND_FOLDER, "", name, why);
   if (handle) return handle;
   snprintf(file, sizeof file, "libphlox_%s.so", name);
+  if (!*why) snprintf(why, PX_LOADER_TEXT, "%s is not installed", file);
   return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 }

@@ -28,6 +28,14 @@ static px_status load_dependency(const px_engine *engine) {
   return PX_OK;
 }
 
+static const char *remedy(const char *name) {
+  if (!strcmp(name, "gloo"))
+    return ". It requires Debian's package libgloo0 (apt install libgloo0); a build from sources "
+           "requires libgloo-dev and g++";
+  if (!strcmp(name, "mpi")) return ". A build with an MPI's mpicc has it";
+  return "";
+}
+
 static px_status load(const px_engine **out, const char *name) {
   char why[PX_LOADER_TEXT];
   const char *folder = NULL;
@@ -36,11 +44,8 @@ static px_status load(const px_engine **out, const char *name) {
     if (!strcmp(loaded[i].name, name)) return *out = loaded[i].engine, PX_OK;
   if (px_env_read("PHLOX_BACKEND_PATH", &folder) != PX_OK) px_error_clear();
   void *handle = px_library_open(folder, name, why);
-  PX_CHECK(
-      handle, PX_UNIMPLEMENTED,
-      "the collective backend '%s' is unavailable (%s). The gloo backend requires Debian's package "
-      "libgloo0 (apt install libgloo0); a build from sources requires libgloo-dev and g++",
-      name, *why ? why : "no such library");
+  PX_CHECK(handle, PX_UNIMPLEMENTED, "the collective backend '%s' is unavailable (%s)%s", name, why,
+           remedy(name));
   *(void **)&entry = dlsym(handle, PX_ENGINE_ENTRY);
   *out = entry ? entry(PX_ENGINE_ABI) : NULL;
   PX_CHECK(*out && (*out)->abi == PX_ENGINE_ABI, PX_UNIMPLEMENTED,
@@ -67,6 +72,16 @@ px_status px__engine_find(const px_engine **out, const char *name) {
   px_status status = load(out, name);
   pthread_mutex_unlock(&lock);
   return status;
+}
+
+px_status px_engine_library(const char **path, const char *name) {
+  const px_engine *engine;
+  Dl_info at;
+  PX_GIVEN(path);
+  PX_GIVEN(name);
+  PX_TRY(px__engine_find(&engine, name));
+  *path = dladdr(engine, &at) && at.dli_fname ? at.dli_fname : "";
+  return PX_OK;
 }
 
 bool px_engine_available(const char *name) {

@@ -195,6 +195,13 @@ PX_TEST(a_missing_engine_is_named) {
   px_comm_options options = {.engine = "none", .store = store, .size = 1};
   FAILS(px_comm_new(&comm, &options), PX_UNIMPLEMENTED, "'none' is unavailable");
   CHECK(!px_engine_available("none"));
+  const char *path = "unchanged";
+  FAILS(px_engine_library(&path, "none"), PX_UNIMPLEMENTED, "'none' is unavailable");
+  FAILS(px_engine_library(&path, "../none"), PX_VALUE, "invalid name");
+  CHECK_TEXT(path, "unchanged");
+  if (!px_engine_available("gloo")) return;
+  OK(px_engine_library(&path, "gloo"));
+  CHECK(strstr(path, "libphlox_gloo.so"));
 }
 
 // ---- communicators

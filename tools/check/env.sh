@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Checks access to the environment: only src/base/env.c reads it in the library, and every variable of include/phlox/tables/env*.def is read somewhere
-# (px__env_NAME in the library, px_env_NAME in a backend, px_env_read in layers over the public headers). python/env.def has the variables read by
+# (px__env_NAME in the library, px_env_NAME in a backend, px_env_read in layers over the public headers). python/ext/bind/env.def has the variables read by
 # the Python module and those that the launcher reads or sets, and no others. No variable has two rows.
 set -u
 status=0
@@ -23,10 +23,10 @@ outside=$({
   echo 'TORCH_FORCE_WEIGHTS_ONLY_LOAD TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD' | tr ' ' '\n' # serialization.py composes the names
 } | tr -d "\"'=" | sort -u)
 for name in $outside; do
-  names $tables python/env.def | grep -qx "$name" || complain "python/env.def: no row for $name"
+  names $tables python/ext/bind/env.def | grep -qx "$name" || complain "python/ext/bind/env.def: no row for $name"
 done
-for name in $(names python/env.def | grep -v '\*'); do
-  echo "$outside" | grep -qx "$name" || complain "python/env.def: nothing reads or sets $name"
+for name in $(names python/ext/bind/env.def | grep -v '\*'); do
+  echo "$outside" | grep -qx "$name" || complain "python/ext/bind/env.def: nothing reads or sets $name"
 done
-[ -z "$(names $tables python/env.def | sort | uniq -d)" ] || complain "rows that occur twice: $(names $tables python/env.def | sort | uniq -d)"
+[ -z "$(names $tables python/ext/bind/env.def | sort | uniq -d)" ] || complain "rows that occur twice: $(names $tables python/ext/bind/env.def | sort | uniq -d)"
 exit $status

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings of PX_SETTING_MAP as attributes of torch.backends modules (phlox/backends.py). Values
-// are stored only in the library.
+// are stored only in the library. Then the lists of backends (phlox/devices.py) and of environment
+// variables (phlox/env.py).
 #include "bind/ext.h"
 #include "phlox/op.h"
 #include "phlox/device.h"
@@ -57,4 +58,43 @@ EXT_METHOD0(torch, _cpu_lapack, "str",
   const char *path;
   EXT_TRY(px_cpu_lapack(&path));
   return PyUnicode_DecodeFSDefault(path);
+}
+
+// ---- lists
+EXT_METHOD0(
+    torch, _backends, "list[tuple[str, bool, str | None, str]]",
+    "Returns the backends for device type cuda: name, True if PHLOX_BACKENDS names it, path "
+    "of its library, and the\nreason if it cannot be used.") {
+  enum { ROWS = 8 };
+  px_backend_row rows[ROWS];
+  int count;
+  EXT_TRY(px_device_backends(rows, ROWS, &count));
+  PyObject *list = PyList_New(0);
+  for (int i = 0; list && i < count && i < ROWS; i++) {
+    const px_backend_row *row = &rows[i];
+    PyObject *library = row->library ? PyUnicode_DecodeFSDefault(row->library) : Py_NewRef(Py_None);
+    EXT_OWNED *tuple = Py_BuildValue("(sNNN)", row->name, PyBool_FromLong(row->listed), library,
+                                     PyUnicode_DecodeFSDefault(row->why));
+    if (!tuple || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
+  }
+  return list;
+}
+EXT_METHOD0(
+    torch, _environment, "list[str]",
+    "Returns the names of the environment variables of the library and of the Python module. "
+    "A name may end in *.") {
+  static const char *const names[] = {
+#define PX_ENV(name, type, fallback, allowed, doc) #name,
+#include "bind/env.def"
+#undef PX_ENV
+      NULL};
+  const px_env_row *row;
+  PyObject *list = PyList_New(0);
+  for (int i = 0, own = 0; list; i++) {
+    const char *name = (row = px_env_at(i)) ? row->name : names[own++];
+    if (!name) break;
+    EXT_OWNED *text = PyUnicode_FromString(name);
+    if (!text || PyList_Append(list, text) < 0) Py_CLEAR(list);
+  }
+  return list;
 }

@@ -250,6 +250,15 @@ EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool",
   return PyBool_FromLong(px_engine_available(name));
 }
 
+EXT_FUNCTION(torch, _engine_library, "(name: str) -> str",
+             "Returns the path of a communication backend's library. NotImplementedError, with the "
+             "reason, if it cannot be loaded.") {
+  const char *name, *path;
+  EXT_BIND(name);
+  EXT_TRY(px_engine_library(&path, name));
+  return PyUnicode_DecodeFSDefault(path);
+}
+
 // ---- simulated clusters
 
 // Thread ids of ranks running Python code; guarded by the GIL.

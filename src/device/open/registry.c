@@ -15,8 +15,9 @@ enum { BACKENDS = 8 };
 // All below: guarded by `lock`.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-  char name[32];
-  const px_backend *table;  // NULL: not found
+  char name[32], why[PX_LOADER_TEXT];  // why: the reason for having no table
+  const char *library;                 // path, of the loader; NULL: not found
+  const px_backend *table;             // NULL: not found, or of another version
 } loaded[BACKENDS];
 static int loaded_count;
 static px_core core;
@@ -56,32 +57,90 @@ static void prepare_core(void) {
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
 
-static const px_backend *open_table(const char *folder, const char *name) {
-  char why[PX_LOADER_TEXT];  // a backend without a library has no devices
-  void *handle = px_library_open(folder, name, why);
+// Opens the library of loaded[i]. A backend without a library has no devices.
+static void open_table(int i, const char *folder) {
+  Dl_info at;
+  void *handle = px_library_open(folder, loaded[i].name, loaded[i].why);
   px_backend_entry_fn entry = NULL;
   if (handle) *(void **)&entry = dlsym(handle, PX_BACKEND_ENTRY);
   prepare_core();
   const px_backend *table = entry ? entry(&core) : NULL;
   bool fits = table && table->abi == PX_BACKEND_ABI && table->type == PX_CUDA;
-  return fits ? table : NULL;
+  loaded[i].table = fits ? table : NULL;
+  if (entry && dladdr(*(void **)&entry, &at)) loaded[i].library = at.dli_fname;
+  if (handle)
+    snprintf(loaded[i].why, PX_LOADER_TEXT, "%s", fits ? "" : "it is no backend of this version");
 }
 
-// Returns the backend named at the start of `list`; NULL if not found. Fails if PHLOX_BACKEND_PATH,
-// read before the first search for each backend, is no folder.
-static px_status load(const px_backend **out, const char *list, size_t length) {
+// Sets *out to the index in `loaded` of the backend named at the start of `list`; -1 for a name
+// that no backend can have, or if there are too many. Fails if PHLOX_BACKEND_PATH, read before the
+// first search for each backend, is no folder.
+static px_status load(int *out, const char *list, size_t length) {
   const char *folder;
-  *out = NULL;
-  for (int i = 0; i < loaded_count; i++)
-    if (!strncmp(loaded[i].name, list, length) && !loaded[i].name[length])
-      return *out = loaded[i].table, PX_OK;
+  for (*out = 0; *out < loaded_count; ++*out)
+    if (!strncmp(loaded[*out].name, list, length) && !loaded[*out].name[length]) return PX_OK;
+  *out = -1;
   if (length == 0 || length >= sizeof loaded[0].name || loaded_count == BACKENDS) return PX_OK;
   PX_TRY(px__env_PHLOX_BACKEND_PATH(&folder));
-  snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%.*s", (int)length, list);
-  *out = loaded[loaded_count].table = open_table(folder, loaded[loaded_count].name);
-  loaded_count++;
+  *out = loaded_count++;
+  snprintf(loaded[*out].name, sizeof loaded[0].name, "%.*s", (int)length, list);
+  open_table(*out, folder);
   return PX_OK;
 }
+
+// Returns the length of the name at the start of a list.
+static size_t name_length(const char *list) { return strcspn(list, ","); }
+
+// ---- the list of backends
+static px_status list_names(px_backend_row *rows, int capacity, int *count, unsigned *seen,
+                            const char *list, bool listed) {
+  while (*list) {
+    int i;
+    size_t length = name_length(list);
+    PX_TRY(load(&i, list, length));
+    list += length + (list[length] == ',');
+    if (i < 0 || *seen & 1u << i) continue;
+    *seen |= 1u << i;
+    if (*count < capacity) {
+      px_backend_row *row = &rows[*count];
+      *row = (px_backend_row){.listed = listed, .library = loaded[i].library};
+      memcpy(row->name, loaded[i].name, sizeof row->name);
+      memcpy(row->why, loaded[i].why, sizeof row->why);
+    }
+    ++*count;
+  }
+  return PX_OK;
+}
+
+// Returns the default of PHLOX_BACKENDS: the library's own backends.
+static const char *own_backends(void) {
+  const px_env_row *row;
+  for (int i = 0; (row = px_env_at(i)); i++)
+    if (!strcmp(row->name, "PHLOX_BACKENDS")) return row->fallback;
+  return "";
+}
+
+static px_status list_backends(px_backend_row *rows, int capacity, int *count) {
+  const char *list;
+  unsigned seen = 0;
+  PX_TRY(px__env_PHLOX_BACKENDS(&list));
+  PX_TRY(list_names(rows, capacity, count, &seen, list, true));
+  return list_names(rows, capacity, count, &seen, own_backends(), false);
+}
+
+px_status px_device_backends(px_backend_row *rows, int capacity, int *count) {
+  int found = 0;
+  PX_GIVEN(rows);
+  PX_GIVEN(count);
+  pthread_mutex_lock(&lock);
+  px_status status = list_backends(rows, capacity, &found);
+  pthread_mutex_unlock(&lock);
+  PX_TRY(status);
+  *count = found;
+  return PX_OK;
+}
+
+// ---- the choice
 
 #define NAMED_TWICE \
   "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
@@ -107,13 +166,14 @@ static int count_devices(const px_backend *backend, bool no_start, bool *glance)
   return *glance ? present : backend->probe();
 }
 
-// Fails if simulated devices are requested: their library was not found.
-static px_status check_no_simulator(void) {
+// Fails if simulated devices are requested: their library cannot be loaded.
+static px_status check_no_simulator(const char *why) {
   int64_t simulated;
   PX_TRY(px_env_read("PHLOX_SIM_DEVICES", &simulated));
   PX_CHECK(!simulated, PX_RUNTIME,
-           "PHLOX_SIM_DEVICES is set, but libphlox_sim.so was not found: set PHLOX_BACKEND_PATH to "
-           "its folder");
+           "PHLOX_SIM_DEVICES is set, but libphlox_sim.so cannot be loaded (%s): set "
+           "PHLOX_BACKEND_PATH to its folder",
+           why);
   return PX_OK;
 }
 
@@ -124,12 +184,13 @@ static px_status choose(choice *c, bool no_start) {
   c->backend = NULL, c->count = 0, c->loaded = false;
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
   while (*list) {
-    const px_backend *backend;
+    int i;
     bool glance = false;
-    size_t length = 0;
-    while (list[length] && list[length] != ',') length++;
-    PX_TRY(load(&backend, list, length));
-    if (!backend && length == 3 && !strncmp(list, "sim", 3)) PX_TRY(check_no_simulator());
+    size_t length = name_length(list);
+    PX_TRY(load(&i, list, length));
+    const px_backend *backend = i < 0 ? NULL : loaded[i].table;
+    if (!backend && length == 3 && !strncmp(list, "sim", 3))
+      PX_TRY(check_no_simulator(i < 0 ? "too many backends" : loaded[i].why));
     list += length + (list[length] == ',');
     int present = backend ? count_devices(backend, no_start, &glance) : 0;
     c->loaded |= backend != NULL;

@@ -314,6 +314,23 @@ class Devices(Viewer):
         self.assertEqual(rows["sim"][0], [])
         self.assertIn("PHLOX_SIM_DEVICES", self.devices(PHLOX_SIM_DEVICES="many")[1]["sim"][1])
         self.assertIn("not in PHLOX_BACKENDS=nosuch", self.devices(PHLOX_BACKENDS="nosuch")[1]["sim"][1])
+        self.assertRegex(rows["mpi"][1] or "available", "the collective backend 'mpi' is unavailable|available")
+
+    def test_no_folder_of_backends(self):
+        done = subprocess.run([sys.executable, "-m", "phlox.devices"], env=dict(os.environ, PHLOX_BACKEND_PATH="/nowhere"), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "phlox.devices: error: .*PHLOX_BACKEND_PATH")
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_lists_of_the_extension(self):
+        rows = {name: (listed, library, why) for name, listed, library, why in phlox._C._backends()}
+        self.assertLessEqual({"sim", "cuda"}, set(rows))
+        self.assertTrue(os.path.samefile(rows["sim"][1], os.path.join(os.path.dirname(phlox.__file__), "libphlox_sim.so")))
+        with self.assertRaisesRegex(NotImplementedError, "'nosuch' is unavailable"):
+            phlox._C._engine_library("nosuch")
+        with self.assertRaisesRegex(ValueError, "invalid name"):
+            phlox._C._engine_library("../x")
+        self.assertLessEqual({"PHLOX_SIM_DEVICES", "RANK", "PET_*"}, set(phlox._C._environment()))
 
     @needs_browser
     def test_page(self):
@@ -324,6 +341,21 @@ class Devices(Viewer):
             page.click(*self.bar(page, "libphlox_nosuch.so is not installed"))
             self.assertRegex(self.text(page, "details"), r"not used\s+libphlox_nosuch")
             self.assertEqual(page.problems, [])
+
+    def test_report_of_environment(self):
+        done = run("-m", "phlox.env", PHLOX_SIM_DEVICES="3", PET_NNODES="1", PHLOX_STORE_SECRET="x1y2", PHLOX_SIM_DEVICE="4", UNRELATED="z3")
+        for line in "  PHLOX_SIM_DEVICES=3", "  PET_NNODES=1", "  PHLOX_STORE_SECRET=(hidden)", "  PHLOX_SIM_DEVICE=4":
+            self.assertIn(line, done.split("\n"))
+        self.assertNotRegex(done, "x1y2|UNRELATED")
+
+
+class Failures(Viewer):
+    """A program that ends before it computes leaves nothing to report, and the message of its own failure."""
+
+    def test_program_that_fails_at_once(self):
+        done = subprocess.run([sys.executable, "-m", "phlox.profile", "-o", self.path("none.svg"), self.program("fails.py", "import nosuch")], capture_output=True, text=True)
+        self.assertIn("No module named 'nosuch'", done.stderr)
+        self.assertTrue(done.stderr.endswith("python3 -m phlox.profile: the profile is empty: there is nothing to draw\n"), done.stderr)
 
 
 if __name__ == "__main__":

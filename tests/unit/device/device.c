@@ -69,6 +69,54 @@ PX_TEST(visible_devices_follow_the_drivers_rules) {
   CHECK(!px_device_initialized());
 }
 
+static int list_of(px_backend_row rows[8], const char *names) {
+  int count = -1;
+  setenv("PHLOX_BACKENDS", names, 1);
+  OK(px_device_backends(rows, 8, &count));
+  return count;
+}
+
+PX_TEST(backends_are_listed_in_order_with_paths_or_reasons) {
+  px_backend_row rows[8];
+  simulate_plainly(2);
+  CHECK_EQ(list_of(rows, "nosuch,sim,,sim"), 3);
+  CHECK_TEXT(rows[0].name, "nosuch");
+  CHECK(!rows[0].library && strstr(rows[0].why, "libphlox_nosuch.so"));
+  CHECK_TEXT(rows[1].name, "sim");
+  CHECK(rows[1].listed && rows[1].library && strstr(rows[1].library, "libphlox_sim.so"));
+  CHECK_TEXT(rows[1].why, "");
+  CHECK_TEXT(rows[2].name, "cuda");
+  CHECK(!rows[2].listed);
+  CHECK_EQ(list_of(rows, ""), 2);  // the default
+  CHECK(rows[0].listed && rows[1].listed && !px_device_initialized());
+}
+
+PX_TEST(a_list_of_backends_is_cut_at_its_capacity) {
+  px_backend_row row = {.name = "unchanged"};
+  int count = -1;
+  setenv("PHLOX_BACKENDS", "sim", 1);
+  OK(px_device_backends(&row, 0, &count));
+  CHECK_EQ(count, 2);
+  CHECK_TEXT(row.name, "unchanged");
+  FAILS(px_device_backends(NULL, 1, &count), PX_TYPE, "`rows` is NULL");
+  FAILS(px_device_backends(&row, 1, NULL), PX_TYPE, "`count` is NULL");
+  setenv("PHLOX_BACKEND_PATH", "/nowhere", 1);
+  setenv("PHLOX_BACKENDS", "another", 1);
+  FAILS(px_device_backends(&row, 1, &count), PX_VALUE, "PHLOX_BACKEND_PATH");
+  CHECK_EQ(count, 2);
+}
+
+PX_TEST(listing_backends_passes_no_fault_point) {
+  px_backend_row rows[8];
+  int count;
+  const char *points[] = {"alloc", "device.alloc", "launch", "file", "thread"};
+  for (int i = 0; i < PX_COUNT_OF(points); i++) {
+    OK(px_fault_arm(points[i], 1, true));
+    OK(px_device_backends(rows, 8, &count));
+    px_fault_disarm_all();
+  }
+}
+
 static bool glanced(int device, const char *name, size_t length) {
   static const char *const uuids[] = {"GPU-01ab", "GPU-01cd", "MIG-77"};
   return !strncmp(uuids[device], name, length);
