@@ -23,7 +23,7 @@ echo "$said" | grep -q "device='cuda:0'" || fail "hello said: $said"
 gcc -std=c11 -Wall -Werror hello.c $(pkg-config --cflags --libs-only-L phlox) -l:libphlox.a -lm -o hello_static
 ! readelf -d hello_static | grep -q libphlox || fail "hello_static needs libphlox.so"
 said=$(PHLOX_SIM_DEVICES=1 ./hello_static 2>&1)
-echo "$said" | grep -q "libphlox_sim.so was not found" || [ -e /usr/local/lib/phlox ] || fail "hello_static without backends said: $said"
+echo "$said" | grep -q "libphlox_sim.so cannot be loaded" || [ -e /usr/local/lib/phlox ] || fail "hello_static without backends said: $said"
 said=$(PHLOX_BACKEND_PATH="$place/usr/lib/phlox" PHLOX_SIM_DEVICES=1 ./hello_static)
 echo "$said" | grep -q "device='cuda:0'" || fail "hello_static said: $said"
 ln -s usr/lib/phlox phlox
@@ -43,6 +43,21 @@ for header in "$place"/usr/include/phlox/*.h "$place"/usr/include/phlox/ops/*.h;
     $language $flags -fsyntax-only alone.c
   done
 done
+# Constructors without options need no argument for `...`, and an extra positional argument is a warning.
+cat >layers.c <<'END'
+#include <phlox/phlox.h>
+px_status make(px_module **linear, px_module **relu, px_module **conv, px_optimizer **sgd, px_tensor **parameters);
+px_status make(px_module **linear, px_module **relu, px_module **conv, px_optimizer **sgd, px_tensor **parameters) {
+  PX_TRY(px_linear_new(linear, 3, 4));
+  PX_TRY(px_relu_new(relu));
+  PX_TRY(px_conv2d_new(conv, 1, 32, PX_SIZES(3, 5), .stride = {1, 2}));
+  return px_sgd_new(sgd, parameters, 1);
+}
+END
+gcc -std=c11 $flags -fsyntax-only layers.c
+for extra in 's/linear, 3, 4/&, true/' 's/(relu/&, true/' 's/parameters, 1/&, 0.1/'; do
+  ! sed "$extra" layers.c | gcc -x c -std=c11 $flags -fsyntax-only - 2>/dev/null || fail "an extra argument ($extra) is no warning"
+done
 cat >hello.cc <<'END'
 #include <phlox/phlox.h>
 static px_status run() {
@@ -51,6 +66,10 @@ static px_status run() {
   px_scalar number;
   px_value args[16] = {PX_IS(nullptr, 0), PX_S(px_int(3)), PX_DT(PX_FLOAT64), PX_DV(PX_DEVICE_NONE)};
   void *result = nullptr;
+  px_linear_args linear = {PX_LINEAR_ARGS};
+  px_conv2d_args conv = {PX_CONV2D_ARGS};
+  px_sgd_args sgd = {PX_SGD_ARGS};
+  PX_CHECK(linear.bias && conv.stride[0] == 1 && sgd.lr == 0.001, PX_BUG, "other defaults");
   PX_TRY(px_op_call(px_op_find("full"), PX_CALL_NEW, args, &result));
   made = static_cast<px_tensor *>(result);
   PX_TRY(px_add(&sum, made, made, px_float(0.5)));

@@ -12,8 +12,9 @@ extern "C" {
 enum { PX_EVENT_TIMING = 1, PX_EVENT_BLOCKING = 2, PX_EVENT_INTERPROCESS = 4 };
 // Makes an event. `flags` is a combination of the bits above.
 PX_CALL px_event_new(px_event **out, unsigned flags);
-// Records the event: marks the work issued to the stream so far. PX_RUNTIME if the event was first
-// recorded on another device.
+// Records the event: marks the work issued to the stream so far. PX_VALUE for a stream of the CPU,
+// whose work is done when a call returns. PX_RUNTIME if the event was first recorded on another
+// device.
 PX_CALL px_event_record(px_event *event, px_stream *stream);
 // px_event_ipc_handle returns a handle of an event made with PX_EVENT_INTERPROCESS, for other
 // processes. An event without a device is bound to the current one. px_event_from_ipc_handle opens

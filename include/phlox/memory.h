@@ -92,7 +92,7 @@ PX_CALL px_memory_device_free(void *at, int device);
 //
 //   PX_TRY(px_memory_host_register(at, bytes));
 //   PX_TRY(px_tensor_wrap(&t, at, bytes, 1, sizes, NULL, PX_FLOAT32, px_cpu(), NULL, NULL));
-//   PX_TRY(px_to(&copy, t, px_cuda(0), true));
+//   PX_TRY(px_to(&copy, t, PX_DTYPE_NONE, px_cuda(0), true, false));
 //   PX_TRY(px_device_synchronize(-1));
 //   PX_TRY(px_memory_host_unregister(at));
 PX_CALL px_memory_host_register(void *at, size_t bytes);
@@ -110,7 +110,7 @@ typedef struct px_graph_pool {
 //
 //   PX_TRY(px_memory_pool_new(&pool, -1));
 //   PX_TRY(px_memory_pool_begin(pool, -1));
-//   PX_TRY(px_empty(&t, 1, sizes, PX_FLOAT32, px_cuda(0)));
+//   PX_TRY(px_empty(&t, sizes, 1, PX_FLOAT32, px_cuda(0), false, false, NULL));
 //   PX_TRY(px_memory_pool_end(pool, -1));
 typedef struct px_memory_pool px_memory_pool;
 // Makes a pool on a device; negative: the current one.

@@ -113,8 +113,11 @@ static inline px_value PX_GIVEN_NONE(void) {
 // Constructors with named arguments (phlox/layers.h) initialise a struct with the defaults,
 // override fields and pass it to a function px_NAME_make. PX_SIZES(3, 5) passes a list for a
 // number; PX_NO_INT and PX_NO_FLOAT are None. Example: px_conv2d_new(&m, 1, 32, 3, .padding = 1).
+// PX_SIZES becomes a list with commas only within the second of a constructor's two macros.
 // clang-format off
-#define PX_SIZES(...) {__VA_ARGS__}
+#define PX_SIZES(...) PX_SIZES_ PX_NOTHING()(__VA_ARGS__)
+#define PX_SIZES_(...) {__VA_ARGS__}
+#define PX_NOTHING()
 // clang-format on
 #define PX_NO_INT INT64_MIN
 #define PX_NO_FLOAT __builtin_nan("")

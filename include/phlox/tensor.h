@@ -167,7 +167,7 @@ PX_CALL px_storage_pin(px_storage **out, px_storage *storage);
 // call. The storage can no longer grow. No-op if it is shared already or on a device.
 //
 //   px_tensor *t;
-//   PX_TRY(px_zeros(&t, PX_SIZES(4)));
+//   PX_TRY(px_zeros(&t, (int64_t[]){4}, 1, PX_FLOAT32, px_cpu(), false, false));
 //   PX_TRY(px_storage_share(px_tensor_storage(t)));
 //   if (fork() == 0) write_to(t);  // visible to the parent
 //

@@ -64,11 +64,12 @@ static const char *default_of(const og_entry *e, const og_param *p) {
 }
 
 static void write_defaults(FILE *to, const og_layer *l) {
-  fprintf(to, "#define PX_%s_ARGS .out = NULL", upper(l->cname));
+  fprintf(to, "#define PX_%s_ARGS NULL", upper(l->cname));
   for (int i = 0; i < l->e->param_count; i++)
     if (l->e->params[i].type != OG_MODULE)
-      fprintf(to, ", \\\n  .%s = %s", l->e->params[i].name, default_of(l->e, &l->e->params[i]));
-  fprintf(to, ", .by_name = 0\n");
+      fprintf(to, ", %s%s", l->e->params[i].worded ? "NULL, " : "",
+              default_of(l->e, &l->e->params[i]));
+  fprintf(to, ", 0\n");
 }
 
 static void write_macro(FILE *to, const og_layer *l) {
@@ -80,10 +81,12 @@ static void write_macro(FILE *to, const og_layer *l) {
     set = og_format("%s, .%s = %s_", set, name, name);
   }
   fprintf(to,
-          "#define px_%s_new(out_%s, ...) \\\n"
+          "#define px_%s_new(...) PX_%s_NEW(__VA_ARGS__, .by_name = 0)\n"
+          "#define PX_%s_NEW(out_%s, ...) \\\n"
           "  PX_BY_NAME(px_%s_make, px_%s_args, PX_%s_ARGS, .out = (out_)%s, \\\n"
           "             .by_name = 0, __VA_ARGS__)\n\n",
-          l->cname, needed, l->cname, l->cname, upper(l->cname), set);
+          l->cname, upper(l->cname), upper(l->cname), needed, l->cname, l->cname, upper(l->cname),
+          set);
 }
 
 // ---- the comment

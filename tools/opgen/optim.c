@@ -440,15 +440,18 @@ void optim_write_constructor(FILE *to, const optim *o) {
     const og_param *p = o->options[i];
     fprintf(to, "  %s %s;  // %s\n", p->type == OG_BOOL ? "bool" : "double", p->name,
             og_argument_text(o->entry, p->name));
-    defaults = og_format("%s, .%s = %s", defaults, p->name, constant(p));
+    defaults = og_format("%s, %s", defaults, constant(p));
   }
-  fprintf(to, "} px_%s_args;\n#define PX_%s_ARGS .out = NULL%s\n", lower, upper(o), defaults);
+  fprintf(to, "  char by_name;\n} px_%s_args;\n#define PX_%s_ARGS NULL, NULL, 0%s, 0\n", lower,
+          upper(o), defaults);
   fprintf(to, "PX_CALL px_%s_make(const px_%s_args *args);\n", lower, lower);
   fprintf(to,
-          "#define px_%s_new(out_, parameters_, count_, ...) \\\n"
+          "#define px_%s_new(...) PX_%s_NEW(__VA_ARGS__, .by_name = 0)\n"
+          "#define PX_%s_NEW(out_, parameters_, count_, ...) \\\n"
           "  PX_BY_NAME(px_%s_make, px_%s_args, PX_%s_ARGS, .out = (out_), \\\n"
-          "             .parameters = (parameters_), .count = (count_), __VA_ARGS__)\n\n",
-          lower, lower, lower, upper(o));
+          "             .parameters = (parameters_), .count = (count_), .by_name = 0, "
+          "__VA_ARGS__)\n\n",
+          lower, upper(o), upper(o), lower, lower, upper(o));
 }
 
 static void write_make(FILE *to, const optim *o) {

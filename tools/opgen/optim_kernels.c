@@ -290,7 +290,7 @@ void og_optim_write(const char *folder) {
   to = create(folder, "phlox/optimizers.h",
               "// Constructors of optimisers for `count` parameters, which are retained. Options "
               "are named and "
-              "have\n// defaults; *out is a new reference.");
+              "have\n// defaults; *out is a new reference. `by_name` is that of phlox/layers.h.");
   og_optim_write_header(to);
   og_finish(to);
 }
