@@ -11,6 +11,8 @@
 - `<!-- run` before a block begins hidden code, up to `-->`. The line BLOCK in it is the position of the block; without that line the code comes first.
 - `<!-- from FILE -->` before a block: the block is an excerpt of the file.
 - `<!-- environment NAME=VALUE ... -->` sets variables for the page.
+- `<!-- not run: REASON -->` before an indented block of commands: only the names of targets and scripts in it are checked. Commands that are run are
+  in an `sh` block. TREE is the folder of the sources in its hidden code.
 
 PAGE=docs/learn in the environment selects pages by the beginning of their name."""
 import os, re, shutil, subprocess, sys, tempfile, unittest
@@ -19,8 +21,10 @@ import phlox
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 HOME = os.path.dirname(os.path.abspath(phlox.__file__))
 BLOCK = re.compile(r"(?:^<!-- run\n(?P<hidden>.*?)^-->\n)?(?:^<!-- from (?P<source>\S+) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+NVCC = shutil.which("nvcc")
 OWN_TEST = {"docs/learn/several-devices.md"}  # test_scaling.py compares the outputs of its programs
-KINDS = ("python", "c", "sh", "op", "layer", "optim", "cuda")  # cuda: not run, since few machines have nvcc
+KINDS = ("python", "c", "sh", "op", "layer", "optim", "cuda")  # cuda: compiled if there is nvcc
+COMMANDS = re.compile(r"(?P<above>^[^\n]*\n)(?P<lines>^    (?:\$ |[A-Z_]+=\S+ )*(?:python3|make|gcc|pip|apt|apt-get|git|for|sudo|\./\w+|(?:script|build)/\S+) [^\n]*\n(?:    [^\n]*\n)*)", re.M)
 DRIVER = """
 import sys, traceback
 space = {"__name__": "__main__", "torch": __import__("torch")}
@@ -53,6 +57,7 @@ class Block:
     def __init__(self, found, before):
         self.kind, self.expected, self.source = found["kind"], None, found["source"]
         self.table = (re.findall(rf"\b(?:ops|layers|optim)/\w+\.{self.kind}\b", before) or [None])[-1]  # the last one named before the block
+        self.home = (re.findall(r"`(backends/cuda/kernels/\w+\.cu)`", before) or [None])[-1]
         hidden, text = found["hidden"] or "", found["text"]
         name = re.match(r"(?:#|//) ([\w./-]+\.(?:py|c))$", text.partition("\n")[0])
         self.file = name and name[1]
@@ -82,7 +87,7 @@ class Pages(unittest.TestCase):
         self.folder = folder.name
 
     def run_program(self, *command, **variables):
-        environment = {**os.environ, "PHLOX_SIM_DEVICES": "2", "PHLOX_BACKENDS": "sim", "PHLOX_SANITIZE": "0", "PYTHONPATH": os.path.dirname(HOME),
+        environment = {**os.environ, "PHLOX_SIM_DEVICES": "2", "PHLOX_BACKENDS": "sim", "PHLOX_SANITIZE": "0", "PYTHONPATH": os.path.dirname(HOME), "TREE": ROOT,
                        "PATH": self.folder + os.pathsep + os.environ["PATH"], **variables}
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
 
@@ -154,6 +159,13 @@ class Pages(unittest.TestCase):
         self.assertTrue(done.returncode == 0 or block.expected, done.stderr)
         self.compare(block, done.stdout + done.stderr, code)
 
+    def cuda(self, block, folder):
+        """Compiles a kernel at the end of the file named before the block, as the Makefile does."""
+        with open(os.path.join(ROOT, block.home)) as file:
+            source = self.write("kernel.cu", file.read() + block.code)
+        done = self.run_program(NVCC, "-std=c++17", "-arch=sm_90", "-Xcicc", "-O0", f"-I{ROOT}/include", f"-I{ROOT}/backends", f"-I{ROOT}/backends/cuda/kernels", f"-I{folder}", "-ptx", source)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def shell(self, block, variables):
         self.tool("python3", f'exec "{sys.executable}" "$@"')
         self.tool("pkg-config", f"echo -I{ROOT}/include -I{ROOT}/build/gen {HOME}/libphlox.so.0 -Wl,-rpath,{HOME}")
@@ -177,6 +189,23 @@ class Pages(unittest.TestCase):
         for block in blocks:
             if block.kind == "c" and has_c and not block.file: self.c(block, folder, variables)
             if block.kind == "sh" and has_c: self.shell(block, variables)
+            if block.kind == "cuda" and NVCC: self.cuda(block, folder)
+
+    def test_commands_that_are_not_run_have_reason_and_known_names(self):
+        with open(os.path.join(ROOT, "Makefile")) as file:
+            targets = {name for line in re.findall(r"^([\w ./%$()-]+):(?!=)", file.read(), re.M) for name in line.split()}
+        for page in pages():
+            with open(os.path.join(ROOT, page)) as file:
+                text = re.sub(r"^```.*?^```$|^<!-- run\n.*?^-->$", "", file.read(), flags=re.M | re.S)
+            for found in COMMANDS.finditer(text):
+                with self.subTest(page=page, command=found["lines"].strip().partition("\n")[0]):
+                    self.assertRegex(found["above"], r"^<!-- not run: .+ -->$")
+                    for line in re.sub(r" #.*", "", found["lines"]).split("\n"):
+                        for script in re.findall(r"(?<![\w/-])(?:script|tests|bench|examples)/[\w./-]*\w", line):
+                            self.assertTrue(line.strip().startswith("make") or os.path.exists(os.path.join(ROOT, script)), script)
+                        for target in re.findall(r"\bmake((?: +(?:[A-Z_]+=(?:'[^']*'|\S+)|-\w+|[a-z][\w.-]*(?= |$)))*)", line):
+                            named = [one for one in re.sub(r"'[^']*'", "", target).split() if one[0].islower()]
+                            self.assertLessEqual({one for one in named if "/" not in one}, targets)
 
     def test_code_blocks_run(self):
         counts = {}
@@ -218,6 +247,33 @@ class Reference(unittest.TestCase):
                 with open(os.path.join(ROOT, folder, name)) as file:
                     functions = re.findall(r"^PX_(?:CALL|API) .*?\b(px_\w+)\(", file.read(), re.M)
                 self.assertEqual([one for one in functions if not re.search(rf"\b{one}\(", text)], [], name)
+
+    def test_examples_of_headers_pass_all_arguments(self):
+        """The examples are fragments, which no compiler accepts: their calls are compared with the prototypes."""
+        def arguments(text):
+            """Returns the number of arguments at the start of a text that follows `(`, or None for a call cut short."""
+            depth, commas = 0, 0
+            for at, one in enumerate(text):
+                depth += (one in "([{") - (one in ")]}")
+                if depth < 0: return commas + bool(text[:at].strip()) if text[:at].strip() != "void" else 0
+                commas += one == "," and depth == 0
+
+        headers = "".join(self.pages[page] for page in self.pages if page.startswith(("reference/c/", "reference/ops/")))
+        examples = re.findall(r"^```c\n(.*?)^```$", headers, re.M | re.S)
+        prototypes = "\n".join(one for one in examples if re.search(r"^px_status px_\w+\(", one, re.M))
+        expected = {name: arguments(rest) for name, rest in re.findall(r"^px_status (px_\w+)\(((?:[^;]|\n)*;)", prototypes, re.M)}
+        self.assertGreater(len(expected), 1000)
+        checked = 0
+        for block in examples:
+            if block in prototypes: continue
+            for call in re.finditer(r"\b(px_\w+)\(", block):
+                given = arguments(block[call.end():])
+                if call[1] in expected and given is not None:
+                    with self.subTest(call=block[call.start():].partition(";")[0]):
+                        self.assertEqual(given, expected[call[1]])
+                    checked += 1
+        print("calls in examples of headers:", checked)
+        self.assertGreater(checked, 300)
 
     def test_every_op_layer_and_optimizer_has_section(self):
         ops, layers, optimizers = (re.findall(r"^## (\w+)$", self.text("reference/" + start), re.M) for start in ("ops/", "layers/", "optimisers"))
