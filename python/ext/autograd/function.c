@@ -382,6 +382,22 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
 typedef struct function_object {
   PyObject_HEAD
 } function_object;
+static int function_init(PyObject *self, PyObject *args, PyObject *kwargs) {
+  (void)args, (void)kwargs;
+  return PyErr_WarnFormat(
+      PyExc_DeprecationWarning, 1,
+      "%R should not be instantiated. Methods on autograd functions are all static, so you should "
+      "invoke them on the class itself. Instantiating an autograd function will raise an error in "
+      "a future version of PyTorch.",
+      Py_TYPE(self));
+}
+static PyObject *function_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  (void)self, (void)args, (void)kwargs;
+  EXT_FAIL(PyExc_RuntimeError,
+           "Legacy autograd function with non-static forward method is deprecated. Please use "
+           "new-style autograd function with static forward method. (Example: "
+           "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)");
+}
 EXT_TYPE(
     function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
     function_object, EXT_BASETYPE,
@@ -398,7 +414,7 @@ EXT_TYPE(
     ">>> x = torch.ones(1, requires_grad=True)\n"
     ">>> Double.apply(x).backward(); x.grad\n"
     "tensor([2.])\n",
-    .tp_new = PyType_GenericNew);
+    .tp_new = PyType_GenericNew, .tp_init = function_init, .tp_call = function_call);
 
 EXT_CLASS_METHOD(function, apply, "(*args: object) -> object",
                  "Runs forward without recording and records backward as one operation.") {

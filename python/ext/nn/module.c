@@ -505,7 +505,11 @@ static PyObject *module_getattr(PyObject *self, PyObject *name) {
     found = strcmp(text, "_is_full_backward_hook") ? ext_module_hook_dict(self, name)
                                                    : Py_NewRef(Py_None);
   if (found || PyErr_Occurred()) return found;
-  EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute '%U'", ext_type_name(self), name);
+  bool scripted = text && (!strcmp(text, "save") || !strcmp(text, "save_to_buffer") ||
+                           !strcmp(text, "graph_for") || !strcmp(text, "inlined_graph"));
+  EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute '%U'%s%s%s", ext_type_name(self),
+           name, scripted ? ": torch.jit.ScriptModule." : "", scripted ? text : "",
+           scripted ? " is not implemented in Phlox" : "");
 }
 
 // object.__getattribute__ and Module.__getattr__ in one step.

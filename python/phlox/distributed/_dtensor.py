@@ -11,11 +11,11 @@ torch = sys.modules[__name__.partition(".")[0]]
 _C._placement_classes(Shard, Replicate, Partial)
 
 
-def _spec(mesh, placements, shape=()):
+def _spec(mesh, placements, shape=(), cuda=False):
     """Returns a DTensor's spec: (mesh, placements, global shape, group). `group` is that of the only non-replicated mesh dimension if it is a
     Shard, else None."""
     dist = torch.distributed
-    mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
+    mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if cuda or dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
     placements = tuple(Shard(p.dim + len(shape)) if type(p) is Shard and p.dim < 0 else p for p in placements or [Replicate()] * mesh.ndim)
     if len(placements) != mesh.ndim:
         raise ValueError("`placements` must have the same length as `device_mesh.ndim`! "

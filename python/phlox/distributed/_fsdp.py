@@ -70,7 +70,7 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
     if mesh is not None and mesh.ndim == 2 and mesh.mesh_dim_names is None:
         raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
     replicas = mesh.get_group(0) if mesh is not None and mesh.ndim == 2 else None
-    spec = _spec(mesh, (Replicate(), Shard(0))[replicas is None:])
+    spec = _spec(mesh, (Replicate(), Shard(0))[replicas is None:], cuda=any(p.is_cuda for member in modules for p in member.parameters()))
     if type(reshard_after_forward) is int:
         size = spec[3].size()
         if reshard_after_forward < 1 or size % reshard_after_forward:

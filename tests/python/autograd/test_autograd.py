@@ -181,6 +181,15 @@ class Functions(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, r"incorrect number of gradients \(expected 1, got 2\)"):
             Bad.apply(torch.ones(1, requires_grad=True)).backward()
 
+    def test_instances_are_refused(self):
+        class Old(torch.autograd.Function):
+            def forward(self, x):
+                return x
+        with self.assertWarnsRegex(DeprecationWarning, "Old'> should not be instantiated"):
+            old = Old()
+        with self.assertRaisesRegex(RuntimeError, "^Legacy autograd function with non-static forward method is deprecated"):
+            old(torch.ones(1))
+
     def test_backward_exceptions_propagate(self):
         class Custom(Exception):
             pass

@@ -18,6 +18,21 @@ from phlox.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from phlox.utils.checkpoint import checkpoint
 
 
+def on_devices_with_gloo(rank, size, cpu):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(f"cuda:{rank}")
+    torch.cuda.set_device(rank)
+    whole = copy.deepcopy(model)
+    fully_shard(model)
+    x = torch.full((2, 4), 1.0 + rank, device=f"cuda:{rank}")
+    model(x).sum().backward()
+    whole(x).sum().backward()
+    for shard, p in zip(model.parameters(), whole.parameters()):
+        assert shard.device_mesh.device_type == "cuda", shard
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+        assert torch.allclose(shard.grad.full_tensor(), p.grad / size), rank
+
+
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -427,6 +442,10 @@ class FullyShardTest(unittest.TestCase):
                     for r in range(size):
                         one, two = torch.load(f"{a}/{r}"), torch.load(f"{b}/{r}")
                         self.assertTrue(all(torch.equal(x, y) for x, y in zip(one, two)))
+
+    @unittest.skipUnless(torch.cuda.device_count() >= 2, "fewer than two devices")
+    def test_default_mesh_has_the_device_of_the_parameters(self):
+        ranks(on_devices_with_gloo, size=2, backend="gloo")
 
     def test_peak_memory(self):
         for backend, size in self.backends(4):

@@ -140,6 +140,8 @@ class Registration(unittest.TestCase):
         with self.assertRaises(AttributeError) as caught:
             nn.Linear(2, 2).foo
         self.assertEqual(str(caught.exception), "'Linear' object has no attribute 'foo'")
+        with self.assertRaisesRegex(AttributeError, "^'Linear' object has no attribute 'save': torch.jit.ScriptModule.save is not implemented in Phlox$"):
+            torch.nn.Linear(1, 1).save
         with self.assertRaises(KeyError) as caught:
             nn.Linear(2, 2).register_module("weight", nn.ReLU())
         self.assertEqual(str(caught.exception), '"attribute \'weight\' already exists"')
