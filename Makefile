@@ -101,8 +101,9 @@ $(foreach d,hidden run_functions vmap_rules kernel_args,$(O)/gen/$(d)/%.h): $(GE
 # Not performance-critical, compiled for size: I/O, collectives, set-up, and ops that call other ops for each batch.
 COLD     := src/comm src/data src/io src/parallel src/script src/nn/layers src/optim src/device/profile src/autograd/rules \
   $(addprefix src/ops/,index vmap linalg statistics signal resize recurrent jit) \
-  $(addprefix python/ext/,declare autograd cuda dist io optim)
-SMALL    := $(call built,$(foreach d,$(COLD),$(wildcard $(d)/*.c))) $(patsubst %.c,%.o,$(filter-out %_table.c %_kinds.c,$(GENSRC)))
+  src/device/open $(addprefix python/ext/,declare autograd cuda dist io optim $(addprefix nn/,state utils init views class family) \
+  $(addprefix ops/,library op_mismatch aten op_text fractional nested_tensors jit unique torch_ops vmap) $(addprefix tensor/,storage numpy dlpack generator legacy))
+SMALL    := $(call built,$(foreach d,$(COLD),$(wildcard $(d).c $(d)/*.c))) $(patsubst %.c,%.o,$(filter-out %_table.c %_kinds.c,$(GENSRC)))
 $(SMALL): CFLAGS := $(subst -O2,-Os,$(CFLAGS)) $(DENSE)
 $(O)/%.o: %.c | $(GENHEAD)
 	$(call say,CC)$(COMPILE) $(INCLUDES) -MMD -MP -c -o $@ $<
@@ -158,7 +159,7 @@ $(O)/libphlox_sim.so: $(call built,$(wildcard backends/sim/*.c))
 
 # ---- engines of collectives: Gloo (the one file in C++), MPI, NCCL
 $(O)/libphlox_gloo.so: backends/gloo/gloo.cc include/phlox/engine.h
-	$(call say,CXX)$(CXX) -std=c++17 $(OPT) -Wall -Wextra -Wshadow $(FRAMES) -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
+	$(call say,CXX)$(CXX) -std=c++17 $(subst -O2,-Os,$(OPT)) -Wall -Wextra -Wshadow $(FRAMES) -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
 $(O)/libphlox_mpi.so: backends/mpi/mpi.c include/phlox/engine.h
 	$(call say,MPICC)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPI) -std=gnu11 $(OPT) -Wall -Wextra -Wshadow $(FRAMES) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
 # glibc before 2.40 (BZ 31372): a thread's first access through a TLS descriptor clobbers its caller's vector registers.
@@ -208,9 +209,11 @@ $(O)/python/stamp: $(GEN) $(PYEXT) $(O)/libphlox.so $(BACKENDS) tools/stubs.py t
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
 	@touch $@
 # The module's libraries without debug symbols, as a wheel has them.
-stripped: all
+$(O)/deflatable: tools/deflatable.c
+	$(call say,HOSTCC)$(TOOL) -o $@ $<
+stripped: all $(O)/deflatable
 	@rm -rf $(O)/stripped && mkdir -p $(O)/stripped && $(STRIP) -o $(O)/stripped/libphlox.so.0 $(O)/libphlox.so
-	@for library in $(PYEXT) $(BACKENDS); do $(STRIP) -o $(O)/stripped/$${library##*/} $$library || exit 1; done
+	@for library in $(PYEXT) $(BACKENDS); do $(STRIP) -o $(O)/stripped/$${library##*/} $$library || exit 1; done && $(O)/deflatable $(O)/stripped/*
 size: stripped
 	@tools/size.sh $(O)
 

@@ -52,10 +52,9 @@ PX_API bool px_tensor_is_leaf(const px_tensor *self);
 PX_API bool px_tensor_is_recorded(const px_tensor *self);
 PX_API bool px_tensor_is_inference(const px_tensor *self);
 // The accumulated gradient, borrowed, or NULL. It is valid until it is replaced: use
-// px_tensor_get_grad if another thread may set or remove it. Setting NULL removes it. PX_RUNTIME if
-// device, dtype or sizes of `grad` differ from self's.
+// px_tensor_get_grad, a new reference, if another thread may set or remove it. Setting NULL removes
+// it. PX_RUNTIME if device, dtype or sizes of `grad` differ from self's.
 PX_API px_tensor *px_tensor_grad(const px_tensor *self);
-// The same as a new reference.
 PX_CALL px_tensor_get_grad(px_tensor **out, const px_tensor *self);
 PX_CALL px_tensor_set_grad(px_tensor *self, px_tensor *grad);
 // Accumulates into .grad also for a tensor with history. PX_RUNTIME unless self requires grad.

@@ -45,6 +45,7 @@ PX_API void px_stream_scope_end(px_stream_scope *scope);
 #define PX_ON_STREAM(stream_) \
   __attribute__((cleanup(px_stream_scope_end))) px_stream_scope px_stream_scope_ = {NULL, 0}; \
   PX_TRY(px_stream_scope_begin(&px_stream_scope_, (stream_)))
+// Return the device and the priority of a stream.
 PX_API px_device px_stream_device(const px_stream *stream);
 PX_API int px_stream_priority(const px_stream *stream);
 // Returns the lowest and highest priority of streams: 0, and a negative number.
