@@ -255,7 +255,7 @@ class Pages(unittest.TestCase):
     def test_first_program_is_hello(self):
         program = self.blocks("learn/first-network.md", "c")[0]
         with open(os.path.join(ROOT, "examples", "hello.c")) as file:
-            self.assertIn(program, file.read())
+            self.assertIn(program.removeprefix("// hello.c\n"), file.read())
         done = self.run_c(program)
         self.assertEqual(done.stdout, "tensor([2., 4., 6.], device='cuda:0')\n", done.stderr)
 
