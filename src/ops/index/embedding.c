@@ -15,9 +15,8 @@
 static px_status check_indices(const px_tensor *t, const char *op) {
   PX_CHECK(t->dtype == PX_INT64 || t->dtype == PX_INT32, PX_RUNTIME,
            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-           "Long, Int; but got torch.%s%sTensor instead (while checking arguments for %s)",
-           px__tensor_device(t).type == PX_CUDA ? "cuda." : "", px_dtype_class((px_dtype)t->dtype),
-           op);
+           "Long, Int; but got torch.%sTensor instead (while checking arguments for %s)",
+           px_dtype_class((px_dtype)t->dtype), op);
   return PX_OK;
 }
 // ---- max_norm

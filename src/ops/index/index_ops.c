@@ -364,8 +364,7 @@ PX_RUN(embedding) {
   int64_t sizes[PX_MAX_DIMS];
   PX_CHECK(input->dtype == PX_INT64 || input->dtype == PX_INT32, PX_RUNTIME,
            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-           "Long, Int; but got torch.%s%sTensor instead (while checking arguments for embedding)",
-           px__tensor_device(input).type == PX_CUDA ? "cuda." : "",
+           "Long, Int; but got torch.%sTensor instead (while checking arguments for embedding)",
            px_dtype_class((px_dtype)input->dtype));
   char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
   call->device = px__tensor_device(weight);

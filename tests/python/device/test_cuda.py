@@ -223,10 +223,6 @@ class Cuda(unittest.TestCase):
         self.assertEqual(y.tolist(), [3.0] * 8)
         self.assertTrue(any(b["address"] == y.data_ptr() for s in pool.snapshot() for b in s["blocks"]))
 
-    def test_float_indices_are_named_with_their_device(self):
-        with self.assertRaisesRegex(RuntimeError, r"but got torch\.cuda\.FloatTensor instead \(while checking arguments for embedding\)"):
-            torch.nn.functional.embedding(torch.ones(1, device="cuda"), torch.ones(2, 2, device="cuda"))
-
     def test_out_of_memory(self):
         with self.assertRaisesRegex(cuda.OutOfMemoryError, "CUDA out of memory. Tried to allocate"):
             torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
