@@ -297,7 +297,7 @@ PX_TEST(a_call_site_is_set_or_queried) {
 PX_TEST(libraries_of_backends) {
   char why[PX_LOADER_TEXT] = "before";
   CHECK(!px_library_open("/nowhere", "nothing", why));
-  CHECK(strstr(why, "libphlox_nothing.so: cannot open"));
+  CHECK(strstr(why, "libphlox_nothing.so is not installed"));
 }
 
 static void print_an_error(void) {

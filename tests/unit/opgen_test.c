@@ -221,7 +221,7 @@ PX_TEST(an_optimizer_generates_kernels_and_classes) {
        "  state avg if lr > 1\n  set avg = max(avg, grad)\n"
        "  set param = param - lr * (avg if lr > 1 else grad)\n  sample lr=2.0\n");
   CHECK_EQ(status, 0);
-  CHECK(strstr(text, "#define px_x_new(out_, parameters_, count_, ...)"));
+  CHECK(strstr(text, "#define PX_X_NEW(out_, parameters_, count_, ...)"));
   CHECK(strstr(text, "if (k == 0) return (lr > 1.0);"));
   CHECK(strstr(text, "float avg = has >> 1 & 1 ? at_avg[i] : 0;"));
   CHECK(strstr(text, "avg = k_max_f32(avg, grad);"));
@@ -278,7 +278,7 @@ PX_TEST(forwards_are_formulas) {
                "px__argument(self, 0, \"size\"), PX_B(px__training(self))};"));
   CHECK(strstr(text, "px__f_call(&results[0], &px__op_x, a2)"));
   CHECK(strstr(text, "results[0] = px__f_tensor(a[0]);"));
-  CHECK(strstr(text, "#define px_x_new(out_, ...)"));
+  CHECK(strstr(text, "#define PX_X_NEW(out_, ...)"));
   CHECK(strstr(text, "class X(Module):"));
 }
 PX_TEST(bad_choices_and_lets) {
