@@ -6,7 +6,6 @@
 #include "vmap_rules/layer.h"
 #include "vmap_rules/loss.h"
 #include "vmap_rules/norm.h"
-#include "vmap_rules/volume.h"
 #include "call/vmap.h"
 #include "conditions.h"
 #include "hidden/loss.h"
