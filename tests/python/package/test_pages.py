@@ -57,7 +57,7 @@ class Block:
     def __init__(self, found, before):
         self.kind, self.expected, self.source = found["kind"], None, found["source"]
         self.table = (re.findall(rf"\b(?:ops|layers|optim)/\w+\.{self.kind}\b", before) or [None])[-1]  # the last one named before the block
-        self.home = (re.findall(r"`(backends/cuda/kernels/\w+\.cu)`", before) or [None])[-1]
+        self.home = (re.findall(r"`(backends/cuda/(?:kernels|host/ops)/\w+\.cu?)`", before) or [None])[-1]  # of CUDA code
         hidden, text = found["hidden"] or "", found["text"]
         name = re.match(r"(?:#|//) ([\w./-]+\.(?:py|c))$", text.partition("\n")[0])
         self.file = name and name[1]
@@ -142,8 +142,11 @@ class Pages(unittest.TestCase):
         return out
 
     def c(self, block, folder, variables):
-        kernel = folder and "PX_KERNEL(" in block.code
+        kernel = folder and re.search(r"PX_(CUDA_)?KERNEL\(", block.code)
         code = block.code
+        if kernel and kernel[1]:
+            with open(os.path.join(ROOT, block.home)) as file:
+                code = file.read() + code
         if not kernel and "int main(" not in code:
             if "px_status run(void)" not in code: code = f"static px_status run(void) {{\n{code}\nreturn PX_OK;\n}}\n"
             code = ("" if "#include" in code else INCLUDES) + code + MAIN
