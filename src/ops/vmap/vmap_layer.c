@@ -8,14 +8,11 @@
 #include "vmap_rules/norm.h"
 #include "call/vmap.h"
 #include "conditions.h"
+#include "formulas.h"
 #include "hidden/loss.h"
 #include "hidden/norm.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/norm.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
 // ---- convolutions
@@ -24,24 +21,14 @@
 // NULL.
 static px_status as_channels(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
   PX_SCOPED(px_tensor) batched = NULL;
-  PX_SCOPED(px_tensor) moved = NULL;
   PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
-  PX_TRY(px_transpose(&moved, batched, 0, 1));
-  return px_flatten(out, moved, 1, 2);
+  return px__formula_batch_as_channels(out, (px_value[]){PX_T(batched)});
 }
 static px_status as_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
   PX_SCOPED(px_tensor) batched = NULL;
   PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
   *out = NULL;
   return batched ? px_flatten(out, batched, 0, 1) : PX_OK;
-}
-
-// Splits the batch dimension off dimension `dim` and moves it first.
-static px_status split_batch(px_tensor **out, const px__vmap_call *b, px_tensor *made, int dim) {
-  int64_t sizes[2] = {b->size, made->sizes[dim] / b->size};
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(px_unflatten(&both, made, dim, sizes, 2));
-  return px_transpose(out, both, 0, dim);
 }
 
 // Layout of the batch dimension in a convolution, a batch norm or one of their gradients. Without
@@ -89,7 +76,10 @@ static px_status call_merged(px__vmap_call *b, const merge_layout *layout, const
   if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, made);
   for (int i = 0; i < op->result_count; i++) {
     px_tensor *split = NULL;
-    if (status == PX_OK) status = split_batch(&split, b, made[i], i ? 0 : layout->result);
+    int dim = i ? 0 : layout->result;
+    if (status == PX_OK)
+      status =
+          px__formula_batch_split(&split, (px_value[]){PX_T(made[i]), PX_I(dim), PX_I(b->size)});
     if (status == PX_OK) status = px__vmap_set_result(b, i, split);
     px_release(made[i]);
   }
@@ -132,30 +122,15 @@ PX_VMAP_RULE(batch_norm_backward) { return normalise(b); }
 
 // ---- layer_norm
 
-static px_status times(px_tensor **factor, px_tensor *other) {
-  px_tensor *made = NULL;
-  PX_TRY(px_mul(&made, *factor, other));
-  px_release(*factor);
-  *factor = made;
-  return PX_OK;
-}
-
 // Applies a weight and bias per sample to the last dimensions of the output.
 static px_status scale(px_tensor **output, const px__vmap_call *b, px_tensor *weight,
                        px_tensor *bias, int ndim) {
+  PX_SCOPED(px_tensor) before = PX_MOVE(*output);
   PX_SCOPED(px_tensor) w = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
-  px_tensor *made = NULL;
-  if (weight) {
-    PX_TRY(px__vmap_physical(&w, b, weight, ndim));
-    PX_TRY(times(output, w));
-  }
-  if (!bias) return PX_OK;
-  PX_TRY(px__vmap_physical(&shift, b, bias, ndim));
-  PX_TRY(px_add(&made, *output, shift, px_int(1)));
-  px_release(*output);
-  *output = made;
-  return PX_OK;
+  if (weight) PX_TRY(px__vmap_physical(&w, b, weight, ndim));
+  if (bias) PX_TRY(px__vmap_physical(&shift, b, bias, ndim));
+  return px__formula_scaled_rows(output, (px_value[]){PX_T(before), PX_T(w), PX_T(shift)});
 }
 
 static px_status set_results(px__vmap_call *b, px_tensor *made[3]) {
@@ -186,17 +161,6 @@ PX_VMAP_RULE(native_layer_norm) {
   return release_results(made, status);
 }
 
-// Sums a sample over the dimensions before the normalised ones.
-static px_status sum_rows(px_tensor **out, px_tensor *t, int normalised) {
-  int64_t dims[PX_MAX_DIMS];
-  int n = 0;
-  for (int d = 1; d < t->ndim - normalised; d++) dims[n++] = d;
-  *out = NULL;
-  if (n) return px_sum(out, t, dims, n, false, PX_DTYPE_NONE);
-  *out = px_retain(t);
-  return PX_OK;
-}
-
 // Reshapes per-row statistics to broadcast with the input.
 static px_status row_statistics(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                                 const px_tensor *input, int normalised) {
@@ -216,7 +180,6 @@ static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) rstd = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) normal = NULL;
   px_value shape = args->normalized_shape;
   PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
   PX_TRY(px__vmap_ensure_batch_dim(&input, b, args->input));
@@ -229,11 +192,8 @@ static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
   px_release(unused[0]);
   px_release(unused[1]);
   PX_TRY(status);
-  PX_TRY(px_sub(&normal, input, mean, px_int(1)));
-  PX_TRY(times(&normal, rstd));
-  PX_TRY(times(&normal, grad));
-  PX_TRY(sum_rows(&made[1], normal, shape.n));
-  return sum_rows(&made[2], grad, shape.n);
+  return px__formula_norm_parameters(
+      &made[1], (px_value[]){PX_T(grad), PX_T(input), PX_T(mean), PX_T(rstd), PX_I(shape.n)});
 }
 PX_VMAP_RULE(layer_norm_backward) {
   px_tensor *made[3] = {NULL, NULL, NULL};
@@ -252,30 +212,19 @@ static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tenso
   return rows ? px_flatten(out, batched, 0, 1) : px_reshape(out, batched, &b->size, 1);
 }
 
-// Gathers each sample's class weights for its targets.
-static px_status sample_weights(px_tensor **out, const px__vmap_call *b, px_tensor *weight,
-                                px_tensor *target, int64_t ignore_index) {
-  PX_SCOPED(px_tensor) targets = NULL;
-  PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) ignored = NULL;
-  PX_SCOPED(px_tensor) known = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&targets, b, target));
-  PX_TRY(px_reshape(&lines, targets, (const int64_t[]){b->size, target->numel}, 2));
-  PX_TRY(px_eq_scalar(&ignored, lines, px_int(ignore_index)));
-  PX_TRY(px_masked_fill(&known, lines, ignored, px_int(0)));
-  PX_TRY(px_to(&wide, known, PX_INT64, PX_DEVICE_NONE, false, false));
-  return px_gather(out, weight->physical, 1, wide, false);
-}
 // Multiplies by the weights of each sample. No effect if the weight is shared.
 static px_status weigh(px_tensor **each, const px__vmap_call *b, px_tensor *weight,
                        px_tensor *target, int64_t ignore_index) {
   if (!px__is_mapped(b, weight)) return PX_OK;
+  PX_SCOPED(px_tensor) before = PX_MOVE(*each);
+  PX_SCOPED(px_tensor) targets = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  PX_TRY(sample_weights(&own, b, weight, target, ignore_index));
-  PX_TRY(px_reshape(&shaped, own, (*each)->sizes, (*each)->ndim));
-  return times(each, shaped);
+  PX_TRY(px__vmap_ensure_batch_dim(&targets, b, target));
+  PX_TRY(px__formula_weights_of_targets(&own, (px_value[]){PX_T(weight->physical), PX_T(targets),
+                                                           PX_I(ignore_index), PX_I(b->size)}));
+  PX_TRY(px_reshape(&shaped, own, before->sizes, before->ndim));
+  return px_mul(each, before, shaped);
 }
 static px_tensor *common_weight(const px__vmap_call *b, px_tensor *weight) {
   return px__is_mapped(b, weight) ? NULL : weight;
@@ -297,15 +246,7 @@ static px_status each_loss(px_tensor **out, const px__vmap_call *b, px_tensor *s
 }
 
 static px_status sum_samples(px_tensor **out, px_tensor *each) {
-  PX_SCOPED(px_tensor) lines = NULL;
-  int64_t last = -1;
-  *out = NULL;
-  if (each->ndim > 1) {
-    PX_TRY(px_flatten(&lines, each, 1, -1));
-    return px_sum(out, lines, &last, 1, false, PX_DTYPE_NONE);
-  }
-  *out = px_retain(each);
-  return PX_OK;
+  return px__formula_sum_of_samples(out, (px_value[]){PX_T(each)});
 }
 
 static px_status losses(px_tensor *made[3], const px__vmap_call *b,
@@ -350,18 +291,12 @@ static px_status each_gradient(px_tensor **out, const px__vmap_call *b,
                                const px__nll_loss_backward_vmap_args *args, const px_tensor *like) {
   PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) total = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) each = NULL;
-  int64_t sizes[2] = {b->size, args->target->numel};
   PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
   PX_TRY(px__vmap_ensure_batch_dim(&total, b, args->total_weight));
-  if (strcmp(args->reduction, "mean") != 0)
-    part = px_retain(grad);
-  else
-    PX_TRY(px_div(&part, grad, total));
-  PX_TRY(px_reshape(&lines, part, (const int64_t[]){b->size, args->grad_output->numel}, 2));
-  PX_TRY(px_expand(&each, lines, sizes, 2));
+  PX_TRY(px__formula_gradient_of_examples(
+      &each, (px_value[]){PX_T(grad), PX_T(total), PX_TX(args->reduction), PX_I(b->size),
+                          PX_I(args->target->numel)}));
   PX_TRY(weigh(&each, b, args->weight, args->target, args->ignore_index));
   return px_reshape(out, each, like->sizes, like->ndim);
 }
