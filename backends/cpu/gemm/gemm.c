@@ -7,33 +7,11 @@
 #include "cpu/threads/buffer.h"
 #include "cpu/threads/cache_line.h"
 #include "cpu/convert/convert.h"
+#include "cpu/gemm/gemm_limits.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/threads/threads.h"
 
 #include <stdlib.h>
-
-enum {
-  DIRECT_ELEMENTS = 48 * 1024,  // max elements of A and B for a direct product
-  DIRECT_RESULTS = 256 * 1024   // max elements of C for a direct product
-};
-enum {
-  MAX_DOT_COLUMNS_INDIRECT = 8,  // max columns of B for dot products with indirect rows of A
-  MAX_UNPACKED_ROWS = 16,        // max rows of A for which indirect rows of B are not packed
-  MIN_DOT_LENGTH = 128,          // min k for dot products
-  MAX_DIRECT_TILES = 3           // max tiles per row of B for a direct product
-};
-enum {
-  MAX_DOT_COLUMNS_ALIGNED = 32,  // max columns of dot products if rows are whole cache lines
-  MAX_DOT_COLUMNS = 16,          // max columns of dot products otherwise
-  MIN_TERMS_PER_COLUMN = 16      // min k per column, to amortize the horizontal sums
-};
-enum { DEEP_ROWS = 400 };  // min rows of A for long blocks of k, which reuse B's panels more
-enum { CONVERT_GRAIN = 32 * 1024 };  // elements converted per thread, min
-enum {
-  MAX_PIECE_ROWS = 32,       // max rows of A if B is converted piecewise
-  PIECE_BYTES = 256 * 1024,  // of a converted piece of B, to stay in cache
-  MIN_PIECE_COLUMNS = 16     // min columns of a piece
-};
 
 static double work_of(const px__gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
 
@@ -69,31 +47,32 @@ typedef enum method { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } method;
 // are whole cache lines.
 static bool can_use_dots(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
   int64_t item = (int64_t)tiles->item,
-          max = (g->ar | g->bc) * item % PX__CACHE_LINE ? MAX_DOT_COLUMNS : MAX_DOT_COLUMNS_ALIGNED;
-  return tiles->vectors && columns <= max && g->k >= MIN_DOT_LENGTH &&
-         g->k >= MIN_TERMS_PER_COLUMN * columns;
+          max = (g->ar | g->bc) * item % PX__CACHE_LINE ? DOT_MAX_COLUMNS : DOT_MAX_COLUMNS_ALIGNED;
+  return tiles->vectors && columns <= max && g->k >= DOT_MIN_LENGTH &&
+         g->k >= DOT_MIN_TERMS_PER_COLUMN * columns;
 }
 
 static method choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
   if (g->packed || g->a_columns) return BLOCKED;
   bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns && !g->b_f16;
-  if (lines && g->n <= (g->a_rows ? MAX_DOT_COLUMNS_INDIRECT : 1)) return VECTOR;
+  if (lines && g->n <= (g->a_rows ? DOT_MAX_COLUMNS_INDIRECT : 1)) return VECTOR;
   if (lines && !g->a_rows && can_use_dots(g, g->n, tiles)) return VECTORS;
-  if (g->b_rows && g->m <= MAX_UNPACKED_ROWS && tiles->few) return FEW;
+  if (g->b_rows && g->m <= UNPACKED_MAX_ROWS && tiles->few) return FEW;
   if (g->a_rows || g->b_rows || g->b_columns || !tiles->direct) return BLOCKED;
-  bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
-               (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
+  bool small = g->m * g->k + g->k * g->n <= DIRECT_MAX_ELEMENTS &&
+               g->m * g->n <= DIRECT_MAX_RESULTS &&
+               (size_t)(g->k * tiles->columns) * tiles->item <= DIRECT_PANEL_BYTES;
   // If each row of B is used by few tiles, packing does not pay off. The limit is one tile if
   // packing converts B, if A is not contiguous along k, or if C dominates.
-  bool one = g->b_f16 || g->ac != 1 || g->k <= SHALLOW_K;
-  int64_t max_rows = one ? tiles->rows : MAX_DIRECT_TILES * tiles->rows;
+  bool one = g->b_f16 || g->ac != 1 || g->k <= SHALLOW_MAX_K;
+  int64_t max_rows = one ? tiles->rows : DIRECT_MAX_TILES * tiles->rows;
   bool thin = g->bc == 1 && g->m <= max_rows;
   return small || thin ? DIRECT : BLOCKED;
 }
 
 static void direct(const px__gemm *g, const px__tiles *tiles) {
-  PX__BUFFER(char, scratch, PANEL_BYTES);
+  PX__BUFFER(char, scratch, DIRECT_PANEL_BYTES);
   tiles->direct(g, scratch);
 }
 
@@ -175,13 +154,13 @@ static void choose_grid(grid *s, int64_t pieces) {
 static bool is_narrow(const px__gemm *g, const px__tiles *tiles) {
   int64_t lanes = tiles->columns / 2;
   if (!tiles->few || g->ac != 1 || g->n > lanes) return false;
-  return g->k >= MIN_DOT_LENGTH || 4 * g->n >= 3 * lanes;
+  return g->k >= DOT_MIN_LENGTH || 4 * g->n >= 3 * lanes;
 }
 
 // True if the transposed problem is better: C has contiguous columns, A is a vector, packing of A
 // is avoided, or C is so narrow that much of a tile's width would be unused.
 static bool should_transpose(const px__gemm *g, const px__tiles *tiles) {
-  if (g->b_columns) return g->m <= MAX_DOT_COLUMNS_INDIRECT;
+  if (g->b_columns) return g->m <= DOT_MAX_COLUMNS_INDIRECT;
   if (g->a_rows || g->a_columns || g->b_rows || g->packed || g->a_f16 || g->b_f16) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
@@ -211,7 +190,7 @@ static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel
     whole = g->whole_m ? &all : g;
   }
   method how = choose(whole, tiles);
-  if (whole->m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
+  if (whole->m >= DEEP_MIN_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
     if (g == given) own = *g, g = &own;
     own.deep = true;
   }
@@ -328,8 +307,8 @@ static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
 }
 static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool parallel) {
   int64_t columns =
-      PIECE_BYTES / (w->k * px__cpu_item[wide]) / MIN_PIECE_COLUMNS * MIN_PIECE_COLUMNS;
-  if (columns < MIN_PIECE_COLUMNS) columns = MIN_PIECE_COLUMNS;
+      PIECE_BYTES / (w->k * px__cpu_item[wide]) / PIECE_MIN_COLUMNS * PIECE_MIN_COLUMNS;
+  if (columns < PIECE_MIN_COLUMNS) columns = PIECE_MIN_COLUMNS;
   pieces p = {.w = *w, .b = *b, .wide = wide, .columns = columns};
   int64_t count = px__ceil_div(w->n, columns);
   if (parallel)
@@ -346,7 +325,7 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
   int64_t size = px__cpu_item[wide], small_side = tall ? given->n : given->m;
   bool large = (given->m + given->n - small_side) * given->k * size > PIECE_BYTES;
   bool contiguous = (tall ? given->ac : given->br) == 1;
-  bool by_pieces = !half && large && contiguous && small_side <= MAX_PIECE_ROWS;
+  bool by_pieces = !half && large && contiguous && small_side <= PIECES_MAX_ROWS;
   bool widen_b = !half && !by_pieces;  // convert B as a whole
   px__gemm w = tall && !widen_b ? transposed(given) : *given;
   int64_t m = w.m, n = w.n, k = w.k;
@@ -380,11 +359,6 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
 // ---- bfloat16 without AMX: the processor multiplies it at half the rate of float, so it
 // is converted to float, except for vectors and a few rows, which are memory-bound
 
-enum {
-  MAX_ROWS_ALONG_K = 4,  // max rows of A if B is contiguous along k
-  MAX_ROWS_ALONG_N = 16  // max rows of A if B is contiguous along n
-};
-
 static bool product_of_rows(const px__gemm *g, bool parallel) {
   for (int64_t i = 0; i < g->m; i++) {
     px__gemm row = *g;
@@ -397,9 +371,11 @@ static bool product_of_rows(const px__gemm *g, bool parallel) {
 }
 static bool product_bf16(const px__gemm *g, bool parallel) {
   bool multiplies = px__gemm_has_bf16(), vector = g->m == 1 || g->n == 1;
-  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, few_rows = g->bc == 1 && g->m <= MAX_ROWS_ALONG_N;
+  bool tiles = px_cpu_level_used() >= PX_CPU_AMX,
+       few_rows = g->bc == 1 && g->m <= BF16_MAX_ROWS_ALONG_N;
   if (multiplies && (tiles || vector || few_rows)) return px__gemm_bf16(g, parallel);
-  if (multiplies && g->bc != 1 && g->m <= MAX_ROWS_ALONG_K) return product_of_rows(g, parallel);
+  if (multiplies && g->bc != 1 && g->m <= BF16_MAX_ROWS_ALONG_K)
+    return product_of_rows(g, parallel);
   return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
 }
 

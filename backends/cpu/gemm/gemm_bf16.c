@@ -28,13 +28,9 @@ enum {
   KC = 16 * STEP  // k per pass over a strip
 };
 enum { PANEL = SIDE * STEP, STRIP = 2 * HALF * KC };  // elements, per block of k
-enum {
-  PACKED_BYTES = 768 * 1024,  // of B packed at a time
-  MAX_PANELS = 32             // packed at a time
-};
-enum { MAX_NARROW_COLUMNS = 8 * SIDE };  // max columns of C without packing A
-enum { PACKED_TOGETHER = 8 };            // panels packed in one pass over rows of B
-enum { GROUP = 8 };                      // rows of C in registers
+
+enum { PACKED_TOGETHER = 8 };  // panels packed in one pass over rows of B
+enum { GROUP = 8 };            // rows of C in registers
 typedef uint16_t half32 __attribute__((vector_size(64)));
 typedef uint32_t word16 __attribute__((vector_size(64)));
 
@@ -292,7 +288,7 @@ static strip strip_of(const px__gemm *g, int64_t i, int64_t p, int64_t kc, uint1
   const uint16_t *at = (const uint16_t *)g->a + i * g->ar + p;
   bool lines = g->ar % STEP == 0 && (uintptr_t)at % (STEP * sizeof *at) == 0;
   bool whole = g->ac == 1 && !g->a_rows && rows % HALF == 0 && kc % STEP == 0;
-  if (whole && (lines || g->n <= MAX_NARROW_COLUMNS))
+  if (whole && (lines || g->n <= BF16_MAX_UNPACKED_COLUMNS))
     return (strip){{at, at + HALF * g->ar}, g->ar, STEP};
   pack_a(g, i, rows, p, kc, buffer);
   return (strip){{buffer, buffer + HALF * KC}, STEP, HALF * STEP};
@@ -455,8 +451,8 @@ static void run_strip(const panels_block *x, int64_t i) {
 }
 static bool blocked(const px__gemm *g, multiply *by) {
   int64_t steps = steps_of(g->k), all = px__ceil_div(g->n, SIDE), work = 0;
-  int64_t max = PACKED_BYTES / (steps * PANEL * 2);
-  max = px__min_count(max < 1 ? 1 : px__min_count(max, MAX_PANELS), all);
+  int64_t max = BF16_PACKED_BYTES / (steps * PANEL * 2);
+  max = px__min_count(max < 1 ? 1 : px__min_count(max, BF16_MAX_PACKED_PANELS), all);
   size_t sums = (size_t)(max * SIDE * SIDE) * 4, panels = (size_t)(max * steps * PANEL) * 2;
   char *buffer = px__aligned_new(sums + panels + STRIP * 2);
   if (!buffer) return false;

@@ -294,7 +294,8 @@ enum { NAME(KC) = NAME(L1_BYTES) / ((2 * L + NAME(INDIRECT_ROWS)) * sizeof(T)) }
 enum { NAME(MC) = 198 / R * R, NAME(NC) = 64 * 2 * L };
 // Rows of a panel of a direct product, limited by its buffer.
 enum {
-  NAME(DEPTH) = 1024 <= PANEL_BYTES / (2 * L) ? 1024 / sizeof(T) : PANEL_BYTES / (2 * L * sizeof(T))
+  NAME(DEPTH) = 1024 <= DIRECT_PANEL_BYTES / (2 * L) ? 1024 / sizeof(T)
+                                                     : DIRECT_PANEL_BYTES / (2 * L * sizeof(T))
 };
 
 // Rows [p, p + k) of B, for small operands or a small A: panel by panel. A panel is packed into
@@ -485,7 +486,7 @@ static TARGET void NAME(pack_b_panel)(const NAME(work_block) * x, int64_t col, i
 
 static TARGET void NAME(block)(const NAME(work_block) * x) {
   const px__gemm *g = x->g;
-  bool shallow = g->k <= SHALLOW_K, only = g->m <= NAME(MC) && !shallow;
+  bool shallow = g->k <= SHALLOW_MAX_K, only = g->m <= NAME(MC) && !shallow;
   bool packs = !NAME(reads_a_once)(g) && !NAME(reads_a_indirectly)(g),
        late = packs && g->a_columns && !shallow;
   for (int64_t row = 0, rows; row < x->mc && packs && !late; row += rows) {
@@ -520,7 +521,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
   if (g->a_columns) max = g->packed && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
   int64_t blocks = px__ceil_div(g->k, max), depth = px__ceil_div(g->k, blocks);
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
-  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW_K ? 2 * L : wide;
+  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW_MAX_K ? 2 * L : wide;
   // Packing a panel of A may store past its end.
   size_t bytes = (size_t)(depth * (panels + NAME(MC) + R)) * sizeof(T);
   T *buffer = px__aligned_new(bytes + PX__CACHE_LINE);

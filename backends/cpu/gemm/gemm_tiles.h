@@ -2,6 +2,7 @@
 // Single-threaded products of one element type, with the widest vectors of the processor.
 #pragma once
 #include "cpu/gemm/gemm.h"
+#include "cpu/gemm/gemm_limits.h"
 
 // Rows of a tile. AVX-512 has twice the registers.
 #define PX__TILE_ROWS 6
@@ -10,14 +11,6 @@ enum {
   MAX_VECTORS = 8,  // vectors per row of the widest tile
   DOT_ROWS = 4      // rows multiplied by a vector at once
 };
-enum { PANEL_BYTES = 32 * 1024 };  // stack buffer for a panel of B in direct products
-enum {
-  SHALLOW_K = 64,  // max k for which writing C dominates
-  THIN_DEPTH = 64  // rows of B per block of thin products
-};
-
-// Multiplications in about the time of waking a thread.
-#define PX__THREAD_WORK (64.0 * 64 * 64)
 
 typedef struct px__tiles {
   int64_t rows, columns;             // of a tile
@@ -26,7 +19,7 @@ typedef struct px__tiles {
   void (*vector)(const px__gemm *g);
   void (*vectors)(const px__gemm *g);               // few columns of B; NULL: unavailable
   void (*few)(const px__gemm *g);                   // few rows of A; NULL: unavailable
-  void (*direct)(const px__gemm *g, void *buffer);  // buffer: PANEL_BYTES; NULL: unavailable
+  void (*direct)(const px__gemm *g, void *buffer);  // buffer: DIRECT_PANEL_BYTES; NULL: unavailable
   bool (*blocked)(const px__gemm *g);               // false: out of memory
   void (*pack)(const px__gemm *g, void *to);
   double thread_work;     // multiplications per thread grain

@@ -3,6 +3,7 @@
 // batches. Strides are passed through; nothing is copied.
 #include "cpu/convert/dense.h"
 #include "cpu/gemm/gemm.h"
+#include "cpu/gemm/gemm_limits.h"
 #include "cpu/threads/threads.h"
 #include "kernel_args/linalg.h"
 
@@ -119,12 +120,12 @@ static px_status batch_multiply(const px_launch *l, const px_operand *c, const p
     t.g.s = s->data, t.g.beta = beta, t.ss = batch_stride(s) * item;
     last_two(s, &t.g.sr, &t.g.sc);
   }
-  int64_t work = t.g.m * t.g.n * t.g.k + 1, small = (int64_t)1 << 16;
-  t.inner = count == 1 || (count < 4 && work > 64 * small);
+  int64_t work = t.g.m * t.g.n * t.g.k + 1;
+  t.inner = count == 1 || (count <= BATCH_MAX_DIVIDED && work > BATCH_MAX_WHOLE_WORK);
   if (t.inner)
     batch_run(&t, 0, count);
   else
-    px__cpu_parallel(count, work > small ? 1 : small / work, batch_run, &t);
+    px__cpu_parallel(count, work > BATCH_UNIT_WORK ? 1 : BATCH_UNIT_WORK / work, batch_run, &t);
   if (t.failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
   return PX_OK;
 }
