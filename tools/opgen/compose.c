@@ -665,21 +665,15 @@ static void write_let(context *x, const og_let *let, const char *guard) {
   to->c = write_list(x, let->node, OG_INTS);
 }
 
-static bool has_name(const og_node *n, const char *name) {
-  bool found = n->kind == OG_NAME && !strcmp(n->text, name);
-  for (int i = 0; i < n->count; i++) found |= has_name(n->items[i], name);
-  return found;
-}
 // Releases the lets that no formula still to be written reads: lets from `next` on, and `nodes`, of
 // which some may be NULL.
-static void release_unread(context *x, int next, og_node *const *nodes, int count) {
+static void release_unread(context *x, int next, const og_node *const *nodes, int count) {
   for (int k = 0; k < x->op->let_count; k++)
     for (int i = 0; i < x->op->lets[k].count; i++) {
-      bool read = !x->held[k][i];
+      const char *name = x->op->lets[k].names[i];
+      bool read = !x->held[k][i] || og_mentioned(nodes, count, name);
       for (int later = next; later < x->op->let_count; later++)
-        read |= has_name(x->op->lets[later].node, x->op->lets[k].names[i]);
-      for (int at = 0; at < count; at++)
-        read |= nodes[at] && has_name(nodes[at], x->op->lets[k].names[i]);
+        read |= og_mentions(x->op->lets[later].node, name);
       if (read) continue;
       fprintf(x->to, "%spx__f_release(&t[%d]);\n", x->indent, x->held[k][i] - 1);
       x->held[k][i] = 0;
@@ -787,7 +781,7 @@ void og_write_backward(FILE *to, const og_op *op) {
       if (op->grad_nodes[i])
         guard = either(guard, both(wanted(op, i), guard_of(&x, op->grad_nodes[i], &op->lets[k])));
     if (guard) write_let(&x, &op->lets[k], guard);
-    release_unread(&x, k + 1, op->grad_nodes, op->param_count);
+    release_unread(&x, k + 1, (const og_node *const *)op->grad_nodes, op->param_count);
   }
   for (int i = 0; i < op->param_count; i++)
     if (op->grad_nodes[i]) write_gradient(&x, i);
@@ -800,7 +794,7 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
   for (int k = 0; k < op->let_count; k++) {
     const char *guard = guard_of(x, node, &op->lets[k]);
     if (guard) write_let(x, &op->lets[k], guard);
-    release_unread(x, k + 1, &(og_node *){(og_node *)node}, 1);
+    release_unread(x, k + 1, &node, 1);
   }
   if (op->result_list) {
     if (node->kind != OG_LIST) og_die(node->location, "the body of %s is not a list", op->name);

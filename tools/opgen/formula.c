@@ -454,3 +454,17 @@ void og_analyse(og_op *op) {
     op->save_for[i] = reads(op, op->grad_nodes[i]);
   }
 }
+
+bool og_mentions(const og_node *n, const char *name) {
+  if (!n) return false;
+  if (n->kind == OG_NAME && !strcmp(n->text, name)) return true;
+  for (int i = 0; i < n->count; i++)
+    if (og_mentions(n->items[i], name)) return true;
+  return false;
+}
+
+bool og_mentioned(const og_node *const *nodes, int count, const char *name) {
+  for (int k = 0; k < count; k++)
+    if (og_mentions(nodes[k], name)) return true;
+  return false;
+}

@@ -273,20 +273,6 @@ og_value og_layer_param_value(const og_param *p) {
 
 // ---- locals
 
-bool og_mentions(const og_node *n, const char *name) {
-  if (!n) return false;
-  if (n->kind == OG_NAME && !strcmp(n->text, name)) return true;
-  for (int i = 0; i < n->count; i++)
-    if (og_mentions(n->items[i], name)) return true;
-  return false;
-}
-
-bool og_mentioned(const og_node *const *nodes, int count, const char *name) {
-  for (int k = 0; k < count; k++)
-    if (og_mentions(nodes[k], name)) return true;
-  return false;
-}
-
 void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_node *const *nodes,
                              int count) {
   const char *name = l->e->params[param].name;

@@ -66,9 +66,6 @@ og_value og_layer_param_value(const og_param *p);
 bool og_layer_takes_modules(const og_layer *l,
                             bool optional_too);  // true if the constructor takes modules
 const char *og_layer_absent(const og_param *p);  // the C value of an absent argument
-bool og_mentions(const og_node *n, const char *name);
-// True if any of several nodes mentions the name.
-bool og_mentioned(const og_node *const *nodes, int count, const char *name);
 
 // ---- layer_init.c, layer_forward.c: C functions init_NAME and forward_NAME
 void og_write_layer_init(FILE *to, const og_layer *l);

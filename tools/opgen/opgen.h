@@ -263,6 +263,9 @@ const char *og_constant_named(const char *name);  // inf, nan
 og_node *og_formula(const char *text, og_location at);
 // Parses a formula and, for `if` without `else`, its condition: `zeros() if bias`.
 og_node *og_formula_if(const char *text, og_location at, og_node **condition);
+// True if a node, or any of several, mentions the name. A node may be NULL.
+bool og_mentions(const og_node *n, const char *name);
+bool og_mentioned(const og_node *const *nodes, int count, const char *name);
 void og_analyse(og_op *op);
 void og_analyse_body(og_op *op);  // of a formula that is parsed
 
