@@ -46,8 +46,7 @@ static void count_block(survey *s, const px__block *block) {
 
 static void count(survey *s) {
   const px__device *d = s->r->device;
-  size_t bytes = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  s->max_pages = bytes / PX__PAGE;
+  s->max_pages = px__memory_limit(d) / PX__PAGE;
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next) {
     if (!segment->paged) s->touched_pages += segment->size / PX__PAGE;
     for (px__block *c = segment->paged ? segment->first : NULL; c; c = c->next) count_block(s, c);

@@ -5,9 +5,8 @@
 #include "device/strategy/strategy.h"
 
 static size_t threshold(const px__device *d) {
-  size_t limit = d->cache.limit ? d->cache.limit : d->properties.total_memory;
   double share = d->cache.settings.gc_threshold;
-  return share > 0 ? (size_t)(share * (double)limit) : SIZE_MAX;
+  return share > 0 ? (size_t)(share * (double)px__memory_limit(d)) : SIZE_MAX;
 }
 
 static size_t without_replaced(const px__request *r) {

@@ -15,7 +15,7 @@ bool px__slack_exceeded(const px__request *r) {
   px__cache *c = &r->device->cache;
   if (!px__pages_wanted(r->device)) return false;
   size_t live = (size_t)c->statistics.allocated_bytes[0].current + r->size;
-  size_t share = (c->limit ? c->limit : r->device->properties.total_memory) / SLACK_SHARE;
+  size_t share = px__memory_limit(r->device) / SLACK_SHARE;
   size_t slack = (c->settings.expandable == PX__EXPANDABLE_TRUE ? SLACK_EXPANDABLE : SLACK) * MIB;
   if (live > c->peak_in_use) c->peak_in_use = live;
   size_t allowed = c->peak_in_use + (slack < share ? slack : share);

@@ -8,6 +8,11 @@
 #pragma once
 #include "device/cache/cache.h"
 
+// Returns the bytes that the allocator may reserve: the limit set by the program, else all memory.
+static inline size_t px__memory_limit(const px__device *d) {
+  return d->cache.limit ? d->cache.limit : d->properties.total_memory;
+}
+
 // ---- conditions
 // True if the segment of a request would exceed the slack limit.
 bool px__slack_exceeded(const px__request *request);
