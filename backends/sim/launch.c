@@ -92,12 +92,17 @@ static bool load_random_state(const px__sim_stream *s, px_launch *l) {
   return true;
 }
 
+// Room in a task for translated operands and for their distances, zero at first.
+static px_operand *room_of(const px__sim_task *task) {
+  return (px_operand *)(void *)(task->payload + px__sim.core->pack(task->launch, NULL, 0));
+}
+
 // Other threads read a running launch's operands to find tasks touching a range. The kernel
 // therefore gets a translated copy.
 static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px_launch launch = *task->launch;
-  intptr_t deltas[PX_MAX_OPERANDS] = {0};
-  px_operand operands[PX_MAX_OPERANDS];
+  px_operand *operands = room_of(task);
+  intptr_t *deltas = (intptr_t *)(operands + launch.operand_count);
   if (!locate(stream, &launch, deltas) || px__sim.skips) return;
   if (launch.random && !load_random_state(stream, &launch)) return;
   for (int i = 0; i < launch.operand_count; i++) {
@@ -141,11 +146,9 @@ px_status px__sim_launch(void *stream, const px_launch *launch) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
   if (px__sim.late) load(s->device, launch->kernel);
-  if (launch->operand_count > PX_MAX_OPERANDS)
-    PX__SIM_FAIL(PX_BUG, 0, "expected at most %d operands, got %d", PX_MAX_OPERANDS,
-                 launch->operand_count);
   size_t size = px__sim.core->pack(launch, NULL, 0);
-  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, size);
+  size_t room = (size_t)launch->operand_count * (sizeof(px_operand) + sizeof(intptr_t));
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, size + room);
   if (task) {
     px__sim.core->pack(launch, task->payload, size);
     task->launch = (px_launch *)task->payload;

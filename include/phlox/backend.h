@@ -250,6 +250,9 @@ typedef struct px_launch {
   // Floating-point operations, for ops with a `work` entry, if a profile or a backend with virtual
   // time needs them; else 0.
   int64_t work;
+  // Set by the kernel "chain" for a reduction at its end: computes the last operand, which has no
+  // address.
+  const void *chain;
 } px_launch;
 // The numbers of an optimiser step made on the device: a row of float64 for each parameter. It
 // holds the inputs of the update, the new scalar states, and a flag (not 0: the step is skipped).
@@ -264,6 +267,26 @@ typedef struct px_kernel_row {
   const char *name;
   px_kernel run;
 } px_kernel_row;
+
+// A chain: pointwise launches that run as one, the launch of the kernel "chain". Its operands are
+// the results to store, then the inputs; its first parameter holds the steps, in order, as a list
+// of ints. Elements correspond by their position in the memory of the results, which have no gaps:
+// an operand with one dimension of stride 1 is read in that order, others at that position in the
+// row-major order of their sizes. Further parameters are those of the steps.
+//
+// With `fold`, the last step is a reduction of the result of the step before it, which is row-major
+// with the sizes of the operand `shape`.
+enum { PX_CHAIN_STEPS = 128 };  // limit of a chain
+typedef struct px_chain_step {
+  px_kernel kernel;
+  const char *op;          // the kernel's name; lives as long as the program
+  int32_t compute, dtype;  // px_launch.compute; dtype of the result
+  int32_t stores;          // operand that stores the result, or -1
+  int32_t first_param, param_count;
+  int32_t operand_count;  // with the result
+  int32_t fold, shape;
+  int32_t sources[PX_MAX_OPERANDS];  // [1]...: an operand, or ~n: the result of step n
+} px_chain_step;
 
 // For kernels on the host: reports a fault. The kernel then skips the element and returns PX_OK.
 static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64_t a, int64_t b,

@@ -40,6 +40,9 @@ PX_API void *px_tensor_slot(const px_tensor *self);
 PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
 // px_tensor_detach, except that the physical tensor of a batched tensor keeps its history.
 PX_CALL px_tensor_share(px_tensor **out, const px_tensor *self);
+// Declares that the caller holds an alias (px_tensor_share) for a gradient only. The contents of a
+// fused result that nothing else holds are computed when the gradient reads them (phlox/fuse.h).
+PX_API void px_tensor_mark_saved(px_tensor *alias);
 // Removes the history of the physical tensor of a batched tensor, at all levels.
 PX_CALL px_tensor_detach_physical(px_tensor *self);
 // Makes launches and reads of an outline's contents fail (px_tensor_outline).

@@ -15,6 +15,7 @@
 #include "phlox/event.h"
 #include "phlox/extend.h"
 #include "phlox/flops.h"
+#include "phlox/fuse.h"
 #include "phlox/graph.h"
 #include "phlox/io.h"
 #include "phlox/script.h"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile and torch.jit. Phlox compiles nothing: each function returns its argument unchanged
-and warns on its first call. torch.jit.load runs archives of PyTorch."""
+"""torch.jit. Functions return their argument unchanged, with a warning; load runs archives of PyTorch."""
 from __future__ import annotations
 
 import os
@@ -19,28 +18,6 @@ def _unchanged(what, given):
         warnings.warn(f"{what} compiles nothing in Phlox: {name} runs uncompiled. Further calls do not "
                       "warn", stacklevel=3)
     return given
-
-
-def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
-            dynamic: bool | None = None, backend: Any = "inductor", mode: str | None = None,
-            options: dict[str, Any] | None = None, disable: bool = False, **more: Any) -> Any:
-    """Returns the function or module unchanged: Phlox compiles nothing. Warns on the first call.
-    Without `model`, returns a decorator.
-
-    Args:
-        model (Callable): the function or module to compile
-        fullgraph, dynamic, backend, mode, options: ignored; `mode` and `options` exclude each other
-        disable (bool): if True, does not warn
-    """
-    if mode is not None and options is not None:
-        raise RuntimeError("Either mode or options can be specified, but both can't be specified "
-                           "at the same time.")
-    if model is None:
-        return lambda given: given if disable else _unchanged("torch.compile", given)
-    if not callable(model):
-        raise RuntimeError("torch.compile: expected a function or a module, but got "
-                           f"{type(model).__name__}")
-    return model if disable else _unchanged("torch.compile", model)
 
 
 def script(obj: Any, optimize: None = None, _frames_up: int = 0, _rcb: None = None,

@@ -5,7 +5,7 @@
 // the call for differentiation and returns the results. A failed call does not change the caller's
 // tensors.
 #include "call/autocast.h"
-#include "call/call_impl.h"
+#include "call/fusion/fusion.h"
 #include "phlox/ops/copy.h"
 #include "phlox/register.h"
 #include "tensor/in_use.h"
@@ -336,7 +336,13 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
 // ---- calls changed by vmap or by the thread's dispatch hook
 
 // The out-of-line copy of run_here, shared by the rare callers.
-static px_status run_plain(px_call *call) { return run_here(call); }
+static px_status run_plain(px_call *call) {
+  int outer;
+  PX_TRY(px__fusion_enter(call, &outer));
+  px_status status = run_here(call);
+  px__fusion_leave(outer);
+  return status;
+}
 
 static px_status report_results(const px_dispatch_hook *hook, const px_call *call) {
   int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
@@ -373,7 +379,7 @@ static inline px_status run_call(px_call *call) {
 static void start(px_call *call, const px_op *op, px_call_mode mode) {
   call->op = op, call->mode = mode, call->list = NULL;
   call->uses_random = call->skip_launch = call->composed = call->wraps = false;
-  call->one_device = false;
+  call->one_device = call->records = false;
   call->original = NULL;
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
 }

@@ -71,7 +71,7 @@ static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype 
   l->blocks = l->work = 0;
   if (px__call_watched(PX__WATCH_FLOPS | PX__WATCH_VIRTUAL | PX__WATCH_COUNTED))
     px__launch_count(l, call);
-  l->fault = NULL, l->mt19937 = NULL, l->stream = NULL, l->random = NULL;
+  l->fault = NULL, l->mt19937 = NULL, l->stream = NULL, l->random = NULL, l->chain = NULL;
 }
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
     __attribute__((warn_unused_result));

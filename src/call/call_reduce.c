@@ -4,7 +4,7 @@
 //
 // Kernels get the result with the input's number of dimensions; reduced ones have size 1 and stride
 // 0. An empty input yields the fold's identity if it has one.
-#include "call/call_impl.h"
+#include "call/fusion/fusion.h"
 
 typedef struct shape {
   uint64_t reduced;  // bit d
@@ -139,12 +139,15 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
     result_operand(&operands[i], &f, i, call->results[i], s, self);
     px__note_access(accesses, &uses, call->device, call->results[i], true);
   }
+  bool chained = PX_UNLIKELY(call->records) && px__fusion_takes_fold(call, self, s->reduced);
+  if (!chained) PX_TRY(px__storage_ready(self->storage));
   px__operand_of(&operands[n], self);
-  px__note_access(accesses, &uses, call->device, self, false);
+  if (!chained) px__note_access(accesses, &uses, call->device, self, false);
   px_launch l;
   px__launch_start(&l, call, call->compute);
   l.operands = operands, l.operand_count = n + 1;
   if (!l.kernel) return px__no_kernel(call->op, call->compute, (px_device_type)call->device.type);
+  if (chained) return px__fusion_fold(self, &l, accesses, uses);
   return px__launch(call->device, &l, accesses, uses);
 }
 

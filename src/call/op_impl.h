@@ -56,6 +56,7 @@ typedef struct px_call {
   bool wraps;        // an argument is a list of tensors, or a number for a Tensor parameter
   bool one_device;   // px__call_same_device succeeded
   bool needs_grad;   // set by the fast path of pointwise ops: an argument requires grad
+  bool records;      // pointwise: the launch is recorded, not issued (fusion/fusion.h)
   px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed
   px_tensor *original;                // self before an in-place call, if autograd needs it; owned
 } px_call;
@@ -132,6 +133,7 @@ typedef struct px__op_impl {
   bool mutates;        // kernel updates a result that starts as a copy of the first argument
                        // (scatter, index_add)
   uint8_t composed;    // px__composed
+  bool chained;        // the kernel is generated from an expression or a fold: chains may hold it
   bool nonempty;       // reduce: fails on an empty input
   bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
   bool idempotent;     // in place: elements of self may share memory

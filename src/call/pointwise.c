@@ -4,7 +4,7 @@
 //
 // Fast path: operands are row-major and agree in shape, dtype and device, as in most calls. It only
 // allocates and launches. Kernels convert elements on load and store.
-#include "call/call_impl.h"
+#include "call/fusion/fusion.h"
 #include "tensor/storage.h"
 
 // Dtype of a number passed to a kernel: wide enough to avoid double rounding.
@@ -19,6 +19,7 @@ static px_status issue(px_call *call, px_operand *operands, int n, const px_acce
   l.operands = operands, l.operand_count = n;
   if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(call->op, call->compute, (px_device_type)call->device.type);
+  if (PX_UNLIKELY(call->records)) return px__fusion_record(call, &l);
   return px__launch(call->device, &l, accesses, uses);
 }
 
@@ -119,6 +120,7 @@ static px_status fast_result(px_call *call, const px_tensor *like) {
       return PX_OK;
     }
   }
+  if (PX_UNLIKELY(call->records)) return px__fusion_result(call, like->ndim, like->sizes, NULL);
   px_storage *storage = NULL;
   size_t bytes = (size_t)like->numel * px__dtype_bytes[call->dtype];
   PX_TRY(px__storage_new(&storage, bytes, call->device, px__thread_cache_here));
@@ -128,6 +130,7 @@ static px_status fast_result(px_call *call, const px_tensor *like) {
 static px_status fast_path(px_call *call, const px_tensor *like) {
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
+  if (PX_UNLIKELY(call->records)) PX_TRY(px__fusion_settle(call, like->numel));
   PX_TRY(fast_result(call, like));
   px__operand_of(&operands[0], call->results[0]);
   int n = 1, uses = 0;
@@ -267,14 +270,16 @@ __attribute__((noinline)) static px_status strided_result(px_call *call,
     if (t) l.of[l.n++] = px__form_of(t);
   }
   px__layout_strides(strides, &l);
+  if (PX_UNLIKELY(call->records)) return px__fusion_result(call, s->ndim, s->sizes, strides);
   return px_tensor_empty_strided(&call->results[0], s->ndim, s->sizes, strides, call->dtype,
                                  call->device);
 }
 
 static px_status general_result(px_call *call, broadcast_operands *s) {
-  if (PX_LIKELY(call->given[0] || all_row_major(call) || px__impl(call->op)->row_major))
-    return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
-  return strided_result(call, s);
+  bool row_major = call->given[0] || all_row_major(call) || px__impl(call->op)->row_major;
+  if (PX_UNLIKELY(!row_major)) return strided_result(call, s);
+  if (PX_UNLIKELY(call->records)) return px__fusion_result(call, s->ndim, s->sizes, NULL);
+  return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
 }
 
 // Flattens dense operands with equal strides to one dimension. Registered kernels get the original
@@ -317,6 +322,8 @@ static px_status general_path(px_call *call) {
   PX_TRY(broadcast_all(call, &s));
   PX_TRY(px__ints_reserve(&strides, (int64_t)(call->op->param_count + 1) * s.ndim));
   s.strides = strides.at;
+  if (PX_UNLIKELY(call->records))
+    PX_TRY(px__fusion_settle(call, px__sizes_product(s.sizes, s.ndim)));
   PX_TRY(general_result(call, &s));
   px_tensor *out = call->results[0];
   if (!out->numel) return PX_OK;

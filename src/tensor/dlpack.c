@@ -85,6 +85,8 @@ static px_status prepare(px_stream **current, px_tensor *tensor) {
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   PX_CHECK(!px_tensor_unresolved(tensor), PX_RUNTIME, "Can't export tensors with the %s bit set",
            px_tensor_unresolved(tensor));
+  PX_TRY(px__storage_ready(tensor->storage));
+  PX_TRY(px__allocation_before_write(tensor->storage->allocation));
   px__allocation_expose(tensor->storage->allocation);
   if (!px_tensor_is_cuda(tensor))
     return px__allocation_wait(tensor->storage->allocation, "dlpack", true);

@@ -39,6 +39,12 @@ void px_tensor_set_new_marks(unsigned fresh, unsigned view) {
   px__thread_marks = (px__marks){(uint16_t)(fresh & ALL_MARKS), (uint16_t)(view & ALL_MARKS)};
 }
 
+void px_tensor_mark_saved(px_tensor *alias) {
+  if (!px__is_deferred(alias->storage) || (px__flags(alias) & PX_TENSOR_SAVED)) return;
+  px__flags_set(alias, PX_TENSOR_SAVED, true);
+  __atomic_add_fetch(&alias->storage->saves, 1, __ATOMIC_RELAXED);
+}
+
 void *px_tensor_slot(const px_tensor *self) {
   return __atomic_load_n(&self->autograd, __ATOMIC_ACQUIRE);
 }

@@ -29,6 +29,7 @@ px_status px_storage_ipc_handle(px_storage_handle *out, px_storage *storage) {
   PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = (px_storage_handle){.bytes = 0};
+  PX_TRY(px__storage_ready(storage));
   PX_CHECK(storage->allocation->device.type == PX_CUDA, PX_RUNTIME,
            "expected a device storage, got a CPU storage: share it with px_storage_fd");
   PX_TRY(px_device_init());

@@ -276,7 +276,8 @@ px_status px_tensor_text(char **out, const px_tensor *self, const char *prefix) 
   p.part = px_dtype_to_real(p.dtype);
   int indent = (int)strlen(prefix);
   px__text_add(&p.text, "%s", prefix);
-  px_status status = add_contents(&p, self, indent);
+  px_status status = px__storage_ready(self->storage);
+  if (status == PX_OK) status = add_contents(&p, self, indent);
   if (status == PX_OK) {
     add_suffixes(&p, self, indent);
     px__text_add(&p.text, ")");

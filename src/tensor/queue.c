@@ -21,8 +21,8 @@ static px_status record_accesses(px_access *accesses, void **addresses, px_tenso
     const px_tensor *t = tensors[i];
     PX_CHECK(px_device_equal(px_tensor_device(t), device), PX_VALUE,
              "expected tensors on the device of the stream");
-    accesses[i] = px__access_of(t, i >= reads);
     PX_TRY(px__tensor_memory(&addresses[i], t));
+    accesses[i] = px__access_of(t, i >= reads);
   }
   return PX_OK;
 }

@@ -154,6 +154,7 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
 static px_status share_locked(px_storage *storage, bool by_name) {
   char name[PX__NAME_BYTES];
   int fd = -1;
+  PX_TRY(px__storage_ready(storage));
   px_allocation *allocation = storage->allocation;
   if (storage->shared || allocation->device.type != PX_CPU) return PX_OK;
   PX_TRY(px__allocation_wait(allocation, "share", false));

@@ -19,8 +19,14 @@ __attribute__((noinline, cold)) void px__storage_free_memory(px_storage *storage
     px__allocation_free(allocation);
 }
 
-// Frees replaced allocations, and ends the shrunk state.
+const px__deferred_hooks *px__deferred_hooks_set;
+
+// Drops a deferred launch, frees replaced allocations, and ends the shrunk state.
 __attribute__((noinline, cold)) void px__storage_end_rare(px_storage *storage) {
+  if (storage->deferred) {
+    px__deferred_hooks_set->drop(storage);
+    return;
+  }
   for (px__replaced *f = storage->replaced, *next; f; f = next) {
     next = f->next;
     px__allocation_free(f->allocation);
@@ -68,7 +74,8 @@ static px_status swap(px_allocation **out, px__replaced **replaced, px_storage *
 px_status px__storage_replace(px_storage *storage, px_allocation *allocation) {
   px_allocation *old = NULL;
   px__replaced *replaced = NULL;
-  px_status status = swap(&old, &replaced, storage, allocation);
+  px_status status = px__allocation_before_write(storage->allocation);
+  if (status == PX_OK) status = swap(&old, &replaced, storage, allocation);
   if (status != PX_OK) {
     px__allocation_free(allocation);
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
@@ -107,6 +114,7 @@ static px_status resize(px_storage *storage, size_t bytes) {
 }
 
 static px_status resize_locked(px_storage *storage, size_t bytes, bool grow) {
+  PX_TRY(px__storage_ready(storage));
   size_t before = storage->allocation->bytes;
   if (grow && bytes <= before) return PX_OK;
   PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
@@ -148,6 +156,9 @@ bool px_storage_is_pinned(const px_storage *storage) {
 
 void *px_storage_data(const px_storage *storage) {
   PX__USES_STORAGE(storage);
+  if (px__storage_ready(storage) != PX_OK ||
+      px__allocation_before_write(storage->allocation) != PX_OK)
+    return NULL;
   px__allocation_expose(storage->allocation);
   return storage->allocation->data;
 }
@@ -157,6 +168,7 @@ px_status px_storage_pin(px_storage **out, px_storage *storage) {
   PX_GIVEN(storage);
   *out = NULL;
   PX__USES_STORAGE(storage);
+  PX_TRY(px__storage_ready(storage));
   px_allocation *from = storage->allocation, *pinned = NULL;
   PX_CHECK(from->device.type == PX_CPU, PX_TYPE,
            "cannot pin 'torch.cuda.UntypedStorage' only CPU memory can be pinned");

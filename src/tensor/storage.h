@@ -42,7 +42,8 @@ static inline px_status px__storage_new(px_storage **out, size_t bytes, px_devic
 
 // Destroys an unreferenced storage and leaves it in the state expected by px__storage_make.
 static inline void px__storage_end(px_storage *storage, px__thread_cache *here) {
-  if (PX_UNLIKELY(storage->replaced || storage->unshrunk_bytes)) px__storage_end_rare(storage);
+  if (PX_UNLIKELY(storage->replaced || storage->unshrunk_bytes || storage->deferred))
+    px__storage_end_rare(storage);
   if (PX_UNLIKELY(storage->ipc_reference != NULL))
     px__storage_free_memory(storage, storage->allocation);
   else

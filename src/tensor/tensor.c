@@ -32,6 +32,8 @@ static void tensor_destroy(void *self) {
   px_tensor *t = self;
   px__thread_cache *here = px__thread_cache_here;
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
+  if (PX_UNLIKELY((t->flags & PX_TENSOR_SAVED) != 0))
+    __atomic_sub_fetch(&t->storage->saves, 1, __ATOMIC_RELAXED);
   px__storage_release(t->storage, here);
   t->user = NULL;
   if (t->base || t->version || t->autograd || t->physical) release_rare(t);
@@ -420,6 +422,7 @@ px_status px__tensor_memory(void **out, const px_tensor *self) {
   const char *bit = px_tensor_unresolved(self);
   *out = NULL;
   PX_TRY(px__check_not_batched(self));
+  PX_TRY(px__storage_ready(self->storage));
   PX_CHECK(!bit, PX_RUNTIME,
            "Can't access the memory of a tensor with the %s bit set. Use resolve_%s() first", bit,
            px__flags(self) & PX_TENSOR_CONJ ? "conj" : "neg");
@@ -431,9 +434,14 @@ px_status px__tensor_memory(void **out, const px_tensor *self) {
 
 void *px_tensor_data(const px_tensor *self) {
   PX__USES(self);
-  void *at;
-  px__allocation_expose(self->storage->allocation);
-  if (px__tensor_memory(&at, self) != PX_OK) px_error_clear();
+  void *at = NULL;
+  px_status status = px__storage_ready(self->storage);
+  if (status == PX_OK) status = px__allocation_before_write(self->storage->allocation);
+  if (status == PX_OK) {
+    px__allocation_expose(self->storage->allocation);
+    status = px__tensor_memory(&at, self);
+  }
+  if (status != PX_OK) px_error_clear();
   return self->numel ? at : NULL;
 }
 
@@ -444,11 +452,13 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX__USES(self);
   PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
+  PX_TRY(px__storage_ready(self->storage));
   PX_TRY(px__allocation_wait(self->storage->allocation, "data", true));
   return px__tensor_memory(out, self);
 }
 
 px_status px__tensor_read(const int64_t **out, const px_tensor *t) {
+  PX_TRY(px__storage_ready(t->storage));
   px_access access = px__access_of(t, false);
   void *at;
   if (t->numel) PX_TRY(px__allocation_host_access("read", &access));
@@ -472,6 +482,7 @@ px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
            "'aten::record_stream' is only available for these backends: [CUDA].");
   PX__USES(self);
+  PX_TRY(px__storage_ready(self->storage));
   PX_TRY(px__allocation_record_stream(self->storage->allocation, stream));
   return PX_OK;
 }

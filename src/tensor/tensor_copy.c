@@ -196,6 +196,8 @@ static px_status stored_for(px_tensor **out, const px_tensor *to, const px_tenso
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
   PX_TRY(px__check_not_batched(to));
   PX_TRY(px__check_not_batched(from));
+  PX_TRY(px__storage_ready(to->storage));
+  PX_TRY(px__storage_ready(from->storage));
   PX_SCOPED(px_tensor) resolved = NULL;
   PX_SCOPED(px_tensor) stored = NULL;
   if (PX_UNLIKELY(px__flags(from) & PX_TENSOR_CONJ_NEG)) {
@@ -216,6 +218,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__check_not_batched(self));
+  PX_TRY(px__storage_ready(self->storage));
   if (self->contiguous && !(px__flags(self) & PX_TENSOR_CONJ_NEG))
     *out = px_retain(self);
   else
@@ -271,6 +274,7 @@ static px_status read_one(const void **out, void *buffer, const px_tensor *self)
       "calling .item() on a Tensor, please try to rewrite what you're doing with other "
       "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
       "report.");
+  PX_TRY(px__storage_ready(self->storage));
   const px_allocation *allocation = self->storage->allocation;
   PX_SCOPED(px_tensor) resolved = NULL;
   if (PX_UNLIKELY(px__flags(self) & PX_TENSOR_CONJ_NEG)) {

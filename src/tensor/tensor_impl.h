@@ -8,17 +8,37 @@
 typedef struct px__shared px__shared;                // shared.c
 typedef struct px__ipc_reference px__ipc_reference;  // ipc_counters.c
 typedef struct px__replaced px__replaced;            // storage.c
+typedef struct px__deferred px__deferred;            // src/call/fusion
 struct px_storage {
   px_object head;
   px_allocation *allocation;
   uint64_t version;    // shared by all tensors over the storage, except aliases
   bool fixed;          // external or shared memory: cannot be resized
+  int32_t saves;       // tensors over it with PX_TENSOR_SAVED; atomic
   int32_t changing;    // a thread of that process changes the allocation, or 0; atomic
   px__shared *shared;  // the allocation's memory file, or NULL
   px__ipc_reference *ipc_reference;  // device memory: its IPC reference counts, or NULL
   px__replaced *replaced;            // replaced allocations with addresses still in use
+  px__deferred *deferred;            // the launch that will make its contents; NULL: they exist
   size_t unshrunk_bytes;             // shrunk storages: the largest previous size in bytes; else 0
 };
+
+// Deferred storages: their allocation has a size and a device, but no address, until the recorded
+// launch runs. Set once by the layer above.
+typedef struct px__deferred_hooks {
+  px_status (*run)(px_storage *storage);
+  void (*drop)(px_storage *storage);  // the storage is being destroyed
+} px__deferred_hooks;
+extern PX__HIDDEN const px__deferred_hooks *px__deferred_hooks_set;
+static inline bool px__is_deferred(const px_storage *storage) {
+  return PX_UNLIKELY(__atomic_load_n(&storage->deferred, __ATOMIC_ACQUIRE) != NULL);
+}
+// Required before the allocation of a storage is used.
+__attribute__((warn_unused_result)) static inline px_status px__storage_ready(
+    const px_storage *storage) {
+  return px__is_deferred(storage) ? px__deferred_hooks_set->run((px_storage *)(uintptr_t)storage)
+                                  : PX_OK;
+}
 
 // Shared memory in named files (named.c). A page after the data has the reference counts of the
 // processes.
@@ -55,6 +75,7 @@ enum {
   PX_TENSOR_BATCHED = 512,  // wraps a physical tensor: vmap.c
   PX_TENSOR_CONJ = 1024,    // lazily conjugated: values are the conjugates of those in memory
   PX_TENSOR_NEG = 2048,     // lazily negated: values are the negatives of those in memory
+  PX_TENSOR_SAVED = 4096,   // held for a gradient only: counted in storage->saves
   PX_TENSOR_CONJ_NEG = PX_TENSOR_CONJ | PX_TENSOR_NEG,
 };
 // The address sanitizer reports accesses to sizes and strides outside of [0, ndim): they have

@@ -679,6 +679,28 @@ static px_status fused(job *j) {
   return add_to_loss(j, shifts);
 }
 
+// Calls, a fold, a write to an input and a backward pass with fusion on.
+static px_status chained(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(numbers(&x, j, 4, 12, true));
+  PX_TRY(numbers(&other, j, 4, 12, false));
+  PX_TRY(px_add(&a, x, other, px_int(1)));
+  PX_TRY(px_sigmoid(&b, a));
+  PX_TRY(px_sum_all(&sum, b, PX_DTYPE_NONE));
+  PX_TRY(px_zero_(other));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  PX_TRY(add_to_loss(j, b));
+  return add_to_loss(j, px_tensor_grad(x));
+}
+static px_status fused_chain(job *j) {
+  PX_TRY(px_fuse_begin());
+  return px_fuse_end(chained(j));
+}
+
 static px_status pruned(job *j) {
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -848,6 +870,7 @@ static const struct row {
             {"rates", rates, CPU | ONE},
             {"conjugate_views", conjugate_views, CPU | ONE},
             {"fused", fused, CPU | ONE},
+            {"fused chain", fused_chain, CPU | ONE},
             {"pruned", pruned, CPU | ONE},
             {"formats", formats, CPU | ONE},
             {"batches", batches, CPU | ONE},

@@ -276,10 +276,7 @@ void og_write_grad_views(FILE *to) {
 
 static const char *extra_name(const og_op *op) { return op->name; }
 static const char *hand_kernel(const og_op *op) {
-  const char *name = og_hand_kernel(op);
-  const og_op *other = name ? og_find(name) : NULL;
-  return other && og_has_kernel(other) ? NULL
-                                       : name;  // `kernel sum` names the generated kernel of a fold
+  return og_has_generated_kernel(op) ? NULL : og_hand_kernel(op);
 }
 bool og_write_views(FILE *to, og_view kind, const char *file) {
   static const struct {

@@ -572,6 +572,11 @@ bool og_has_kernel(const og_op *op) {
          (og_is(op, "reduce") && op->fold.text && !op->kernel.text);
 }
 
+bool og_has_generated_kernel(const og_op *op) {
+  const og_op *other = op->kernel.text ? og_find(op->kernel.text) : NULL;
+  return og_has_kernel(op) || (other && og_has_kernel(other));  // `kernel sum` is that of a fold
+}
+
 const char *og_hand_kernel(const og_op *op) {
   if (op->kernel.text) return op->kernel.text;
   if (og_has_kernel(op)) return NULL;

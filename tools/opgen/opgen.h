@@ -504,8 +504,9 @@ void og_write_page(FILE *to, const og_op *op);
 void og_write_samples(FILE *to, const og_op *op);
 void og_write_typed_calls(FILE *to, const og_op *op);
 bool og_has_backward(const og_op *op);
-bool og_has_kernel(const og_op *op);          // generated
-const char *og_hand_kernel(const og_op *op);  // name of the hand-written kernel, or NULL
-bool og_has_new(const og_op *op);             // has the form px_NAME with a new result
+bool og_has_kernel(const og_op *op);            // generated
+bool og_has_generated_kernel(const og_op *op);  // its own or another entry's
+const char *og_hand_kernel(const og_op *op);    // name of the hand-written kernel, or NULL
+bool og_has_new(const og_op *op);               // has the form px_NAME with a new result
 bool og_has_inplace(const og_op *op);
 bool og_is_hidden(const og_op *op);  // its C functions are private

@@ -225,6 +225,8 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, ".check = check_%s, ", op->name);
   else if (policy.cuda || policy.cpu)
     fprintf(to, ".check = px__unchecked, ");
+  bool chained = og_is(op, "pointwise") || og_is(op, "reduce");
+  fprintf(to, ".chained = %d, ", chained && og_has_generated_kernel(op));
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .overlap = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));

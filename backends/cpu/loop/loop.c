@@ -39,18 +39,6 @@ typedef struct plan {
   int64_t strides[PX_MAX_DIMS][PX_MAX_OPERANDS];  // bytes; dimension 0 is the row
 } plan;
 
-static inline int row_dtype(const px__cpu_pointwise *op, int compute) {
-  bool half = compute == PX_FLOAT16 || compute == PX_BFLOAT16;
-  return half && !op->rows[compute] ? PX_FLOAT32 : compute;
-}
-
-// The dtype of operand i in a row.
-static inline int operand_dtype(const px__cpu_pointwise *op, int i, int compute) {
-  if (op->bools >> i & 1u) return PX_BOOL;
-  if (i > 0 || !op->real) return compute;
-  return compute == PX_COMPLEX64 ? PX_FLOAT32 : compute == PX_COMPLEX128 ? PX_FLOAT64 : compute;
-}
-
 // ---- fast path
 
 // The stride of an operand over all elements: 0 or the item size; -1 if there is no single stride.
@@ -95,7 +83,7 @@ static bool try_contiguous(const px_launch *l, const px__cpu_pointwise *op, int 
   bool same_dtype = !op->bools && !op->real;
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
-    int want = same_dtype ? dtype : operand_dtype(op, i, dtype);
+    int want = same_dtype ? dtype : px__cpu_operand_dtype(op, i, dtype);
     data[i] = o->data, strides[i] = px__cpu_item[want];
     // Fast exit: most operands are 1-D and contiguous.
     if (o->dtype == want && o->ndim == 1 && !o->immediate && o->strides[0] == 1) continue;
@@ -154,11 +142,11 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
 
 static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *op) {
   p->l = l, p->operands = op->operands, p->convert = 0;
-  int compute = row_dtype(op, l->compute);
+  int compute = px__cpu_row_dtype(op, l->compute);
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
     if (compute == PX_DTYPE_NONE) compute = o->dtype;  // a copy has no compute dtype
-    p->row_dtypes[i] = operand_dtype(op, i, compute);
+    p->row_dtypes[i] = px__cpu_operand_dtype(op, i, compute);
     p->dtypes[i] = o->dtype;
     p->data[i] = o->data;
     bool expanded =
@@ -361,7 +349,8 @@ static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_ro
 }
 
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op) {
-  int dtype = row_dtype(op, l->compute);
+  if (__builtin_expect(!l->operands, 0)) return memcpy(l->stream, &op, sizeof op), PX_OK;
+  int dtype = px__cpu_row_dtype(op, l->compute);
   px__cpu_row row = op->rows[dtype];
   if (!row)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,

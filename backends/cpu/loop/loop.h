@@ -20,7 +20,19 @@ typedef struct px__cpu_pointwise {
   bool real;                         // complex inputs, real results
   px__cpu_row rows[PX_DTYPE_COUNT];  // usually NULL for fp16 and bf16: computed in float
 } px__cpu_pointwise;
+// A launch without operands asks for `op`: it is stored where l->stream points.
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op);
+
+// The row that serves a compute dtype, and the dtype of operand i in a row.
+static inline int px__cpu_row_dtype(const px__cpu_pointwise *op, int compute) {
+  bool half = compute == PX_FLOAT16 || compute == PX_BFLOAT16;
+  return half && !op->rows[compute] ? PX_FLOAT32 : compute;
+}
+static inline int px__cpu_operand_dtype(const px__cpu_pointwise *op, int i, int compute) {
+  if (op->bools >> i & 1u) return PX_BOOL;
+  if (i > 0 || !op->real) return compute;
+  return compute == PX_COMPLEX64 ? PX_FLOAT32 : compute == PX_COMPLEX128 ? PX_FLOAT64 : compute;
+}
 
 // `is(x, 'text')` in the op tables.
 static inline bool px__cpu_is(const px_value *v, const char *text) {

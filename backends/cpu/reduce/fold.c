@@ -4,9 +4,13 @@
 // If the inputs of one result are contiguous, rows are folded one after the other; if those of
 // neighbouring results are, columns are folded together. A long fold into few results is cut into
 // at most 256 parts by its length alone. The pool folds the parts; they are merged in order.
+//
+// The input of a fold at the end of a chain has no memory. The chain computes it in blocks, as
+// other inputs are converted in blocks.
 #include "cpu/threads/buffer.h"
 #include "cpu/reduce/fold.h"
 
+#include "cpu/loop/chain.h"
 #include "cpu/reduce/reduced_dims.h"
 #include "cpu/threads/threads.h"
 
@@ -34,7 +38,7 @@ typedef union wide {  // an accumulator of type D
 typedef struct plan {
   const px_launch *l;
   const px__cpu_fold *f;
-  const char *in;
+  const char *in;  // of a chain: an offset from START
   char *out;
   int in_dtype, out_dtype;
   px__axes x;
@@ -43,18 +47,45 @@ typedef struct plan {
   wide *parts;
 } plan;
 
+// ---- loads
+
+static const char START[1];
+
+// Computes n contiguous elements of a chain and converts them to the fold's dtype.
+static void read_chain(const plan *p, char *to, const char *at, int64_t n) {
+  int64_t item = px__cpu_item[p->in_dtype], wanted = px__cpu_item[p->f->dtype];
+  int64_t first = (int64_t)((uintptr_t)at - (uintptr_t)START) / item;
+  if (p->in_dtype == p->f->dtype) {
+    px__cpu_chain_read(p->l->chain, to, first, n);
+    return;
+  }
+  PX__BUFFER(wide, made, PX__CPU_BLOCK);
+  for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) {
+    int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK;
+    px__cpu_chain_read(p->l->chain, made, first + i, count);
+    px__cpu_convert(to + i * wanted, wanted, p->f->dtype, made, item, p->in_dtype, count);
+  }
+}
+// Converts n elements, `stride` bytes apart, into a contiguous array of the fold's dtype.
+static void load(const plan *p, void *to, const char *at, int64_t stride, int64_t n) {
+  if (p->l->chain)
+    read_chain(p, to, at, n);
+  else
+    px__cpu_convert(to, px__cpu_item[p->f->dtype], p->f->dtype, at, stride, p->in_dtype, n);
+}
+
 // ---- rows
 
 // The function that folds contiguous elements without conversion; NULL: conversion needed.
 static px__cpu_fold_rows direct_rows(const plan *p) {
   bool bfloat = p->in_dtype == PX_BFLOAT16, half = bfloat || p->in_dtype == PX_FLOAT16;
-  if (p->x.reduced[0].in != px__cpu_item[p->in_dtype]) return NULL;
+  if (p->l->chain || p->x.reduced[0].in != px__cpu_item[p->in_dtype]) return NULL;
   if (p->in_dtype == p->f->dtype) return p->f->rows;
   return half ? p->f->half_rows[bfloat] : NULL;
 }
 // Folds n elements along the innermost reduced axis.
 static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
-  int64_t stride = p->x.reduced[0].in, item = px__cpu_item[p->f->dtype];
+  int64_t stride = p->x.reduced[0].in;
   px__cpu_fold_rows direct = direct_rows(p);
   if (direct) {
     direct(sum, at, 0, 1, n);
@@ -63,7 +94,7 @@ static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
   PX__BUFFER(wide, buffer, PX__CPU_BLOCK);
   for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) {
     int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK;
-    px__cpu_convert(buffer, item, p->f->dtype, at + i * stride, stride, p->in_dtype, count);
+    load(p, buffer, at + i * stride, stride, count);
     p->f->rows(sum, (const char *)buffer, 0, 1, count);
   }
 }
@@ -89,14 +120,29 @@ static void store(const plan *p, int64_t result, int64_t stride, wide *sums, int
                   n);
 }
 
+// Folds n short adjacent rows of a chain, several with one load.
+static void fold_short_rows(const plan *p, wide *sums, const char *in, int64_t n) {
+  PX__BUFFER(wide, buffer, PX__CPU_BLOCK);
+  int64_t length = p->x.length, most = PX__CPU_BLOCK / length, item = px__cpu_item[p->f->dtype];
+  for (int64_t i = 0; i < n; i += most) {
+    int64_t count = n - i < most ? n - i : most;
+    load(p, buffer, in + i * p->x.kept[0].in, 0, count * length);
+    p->f->rows((char *)sums + i * px__cpu_item[p->f->wide], (const char *)buffer, length * item,
+               count, length);
+  }
+}
+
 // Folds and stores up to ROWS_AT_ONCE rows of neighbouring results.
 static void fold_neighbours(const plan *p, px__axes_offset at, int64_t n) {
   wide sums[ROWS_AT_ONCE];
   int64_t step = p->x.kept[0].in;
   px__cpu_fold_rows direct = p->x.reduced_count == 1 ? direct_rows(p) : NULL;
+  bool adjacent = p->x.reduced_count == 1 && step == p->x.length * px__cpu_item[p->in_dtype];
   p->f->identity(sums, n);
   if (direct && p->x.length * n <= PX__STEP)
     direct(sums, p->in + at.in, step, n, p->x.length);
+  else if (p->l->chain && adjacent && p->x.length <= PX__CPU_BLOCK / 2)
+    fold_short_rows(p, sums, p->in + at.in, n);
   else
     for (int64_t i = 0; i < n; i++)
       fold_span(p, (wide *)(void *)((char *)sums + i * px__cpu_item[p->f->wide]),
@@ -171,7 +217,7 @@ static const char *row_at(const plan *p, const char *in, int64_t i) {
 // The function that folds contiguous columns without conversion; NULL: conversion needed.
 static px__cpu_fold_rows direct_columns(const plan *p) {
   bool bfloat = p->in_dtype == PX_BFLOAT16, half = bfloat || p->in_dtype == PX_FLOAT16;
-  if (p->x.kept[0].in != px__cpu_item[p->in_dtype]) return NULL;
+  if (p->l->chain || p->x.kept[0].in != px__cpu_item[p->in_dtype]) return NULL;
   if (p->in_dtype == p->f->dtype) return p->f->columns;
   return half ? p->f->half_columns[bfloat] : NULL;
 }
@@ -183,8 +229,7 @@ static void load_rows(const plan *p, void *buffer, const char *in, int64_t i, in
   int64_t at_once = dense ? count : 1;
   for (int64_t k = 0; k < count; k += at_once) {
     const char *row = p->x.reduced_count == 1 ? in + (i + k) * step : row_at(p, in, i + k);
-    px__cpu_convert((char *)buffer + k * n * item, item, p->f->dtype, row, stride, p->in_dtype,
-                    at_once * n);
+    load(p, (char *)buffer + k * n * item, row, stride, at_once * n);
   }
 }
 // Folds n columns of the rows [first, end) into `sums`. Rows along a single axis are `step` apart.
@@ -326,7 +371,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
                         "\"%s\" not implemented for '%s'", l->op, px_dtype_class((px_dtype)c));
   const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
   plan p;  // axes are left uninitialized: small folds are frequent
-  p.l = l, p.f = f, p.in = in->data, p.out = out->data;
+  p.l = l, p.f = f, p.in = l->chain ? START : in->data, p.out = out->data;
   p.in_dtype = in->dtype, p.out_dtype = out->dtype;
   // max and min of nonzero bytes are nonzero, as required for bool.
   if (in->dtype == PX_BOOL && f->dtype == PX_UINT8) p.in_dtype = PX_UINT8;

@@ -2,6 +2,7 @@
 // Conversions of Python values to C values. They raise Python's own exceptions, or TypeError "must
 // be int, not str" for a wrong type. The argument binder (signature.c) adds the names of function
 // and argument.
+#include "bind/compiled.h"
 #include "bind/ext.h"
 
 #include <string.h>
@@ -129,6 +130,7 @@ static int scalar_of_item(PyObject *object, px_scalar *out) {
 
 px_status ext_item(px_scalar *out, const px_tensor *t) {
   bool waits = px_tensor_is_cuda(t) || px_tensor_is_pinned(t);
+  if (ext_refuses_reads()) return ext_refuse_read("the value of a Tensor");
   return waits ? EXT_NOGIL(px_tensor_item(out, t)) : px_tensor_item(out, t);
 }
 

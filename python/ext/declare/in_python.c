@@ -19,7 +19,7 @@ static const struct {
     {"", "foreach", "foreach"},
     {"", "futures", "futures"},
     {"", "hub", "hub"},
-    {"", "_jit", "compile"},
+    {"compiler", "phlox._optimized", "OptimizedModule"},
     {"", "_limits", "finfo iinfo"},
     {"", "_legacy",
      "set_default_tensor_type BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor "

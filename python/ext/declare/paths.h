@@ -194,19 +194,21 @@ static const struct {
     {"utils.flop_counter", "utils._flops: FlopCounterMode; !: register_flop_formula"},
     // ---- compilers, exporters and tracers, which can be imported
     {"compiler",
-     "same: allow_in_graph assume_constant_result disable; no: is_compiling is_dynamo_compiling "
-     "is_exporting; nothing: reset cudagraph_mark_step_begin; torch: compile; !: "
-     "PrecompileError cudagraph_mark_warmup_incomplete get_default_backend "
-     "keep_portable_guards_unsafe keep_tensor_guards_unsafe list_backends load_cache_artifacts "
-     "load_compiled_function nested_compile_region nonstrict_trace save_cache_artifacts "
-     "set_default_backend set_enable_guard_collectives set_stance skip_all_guards_unsafe "
+     "same: allow_in_graph assume_constant_result nested_compile_region; no: is_exporting; "
+     "nothing: reset cudagraph_mark_step_begin; torch: compile; !: PrecompileError "
+     "cudagraph_mark_warmup_incomplete get_default_backend "
+     "keep_portable_guards_unsafe keep_tensor_guards_unsafe load_cache_artifacts "
+     "load_compiled_function nonstrict_trace save_cache_artifacts "
+     "set_default_backend set_enable_guard_collectives skip_all_guards_unsafe "
      "skip_guard_on_all_nn_modules_unsafe skip_guard_on_globals_unsafe "
      "skip_guard_on_inbuilt_nn_modules_unsafe substitute_in_graph wrap_numpy"},
     {"_dynamo",
-     "same: allow_in_graph assume_constant_result disable disallow_in_graph forbid_in_graph "
-     "skip; no: is_compiling is_dynamo_supported; nothing: reset graph_break mark_dynamic "
-     "maybe_mark_dynamic mark_static mark_static_address; !: explain export list_backends "
-     "lookup_backend optimize optimize_assert register_backend run OptimizedModule"},
+     "compiler: OptimizedModule allow_in_graph assume_constant_result disable is_compiling "
+     "list_backends reset; same: disallow_in_graph forbid_in_graph "
+     "skip; no: is_dynamo_supported; nothing: graph_break mark_dynamic "
+     "maybe_mark_dynamic mark_static mark_static_address; !: explain export "
+     "lookup_backend optimize optimize_assert register_backend run"},
+    {"_dynamo.exc", "compiler: InvalidBackend TorchDynamoException Unsupported"},
     {"_dynamo._trace_wrapped_higher_order_op", "!: TransformGetItemToIndex"},
     {"_dynamo.config", ""},
     {"_dynamo.utils", "no: is_compile_supported"},

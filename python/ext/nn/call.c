@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calling a module: hooks, then the user's forward or the layer's forward in C.
+#include "bind/compiled.h"
 #include "nn/nn.h"
 
 #include <string.h>
@@ -326,11 +327,26 @@ PyObject *ext_module_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   return run(self, args, nargs, kwnames);
 }
 
-static inline PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames) {
+static PyObject *call_uncompiled(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames) {
   px_module *module = ext_module(self);
   if (module && px_module_has_hooks(module)) return run_hooked(self, args, nargs, kwnames);
   return run(self, args, nargs, kwnames);
+}
+
+static PyObject *call_compiled(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames) {
+  const ext_module_object *object = (ext_module_object *)self;
+  ext_compiled_call compiled;
+  if (!ext_compiled_begin(&compiled, object->fuses, object->whole)) return NULL;
+  return ext_compiled_end(&compiled, call_uncompiled(self, args, nargs, kwnames));
+}
+
+static inline PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames) {
+  if (__builtin_expect(((ext_module_object *)self)->compiled, 0))
+    return call_compiled(self, args, nargs, kwnames);
+  return call_uncompiled(self, args, nargs, kwnames);
 }
 
 #if PY_VERSION_HEX >= 0x030D0000  // exported, but declared in an internal header

@@ -30,6 +30,7 @@ typedef struct ext_module_object {
       may_lack_tensors;  // entries were removed: tensors read by the layer's forward may be missing
   unsigned patched;      // bits of EXT_CUSTOM for names in the dict, when it had `seen` items
   Py_ssize_t seen;
+  bool compiled, fuses, whole;  // set by Module.compile: calls are compiled (bind/compiled.h)
   vectorcallfunc call;
 } ext_module_object;
 

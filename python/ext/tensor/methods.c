@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods of Tensor that are not ops: geometry, values as Python objects, gradients. Copies,
 // pickling and others are in phlox/_tensor.py.
+#include "bind/compiled.h"
 #include "bind/ext.h"
 #include "phlox/extend.h"
 
@@ -224,7 +225,8 @@ static void *read_all(const px_tensor *t, size_t *bytes) {
   *bytes = (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t));
   void *memory = PyMem_Malloc(*bytes ? *bytes : 1);
   if (!memory) return PyErr_NoMemory(), NULL;
-  if (EXT_NOGIL(px_tensor_read(t, memory, *bytes)) != PX_OK) {
+  px_status refused = ext_refuses_reads() ? ext_refuse_read("the values of a Tensor") : PX_OK;
+  if (refused != PX_OK || EXT_NOGIL(px_tensor_read(t, memory, *bytes)) != PX_OK) {
     PyMem_Free(memory);
     return ext_raise();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic of Tensor: number slots and comparisons. Operands other than tensors and numbers
 // return NotImplemented, which makes Python try the other operand.
+#include "bind/compiled.h"
 #include "bind/ext.h"
 
 // Slots and their ops, each looked up once.
@@ -250,6 +251,7 @@ static int truth(PyObject *self) {
                  "vmap: It looks like you're attempting to use a Tensor in some data-dependent "
                  "control flow. We don't support that yet, please file an issue at "
                  "https://github.com/pytorch/pytorch/issues .");
+  if (ext_refuses_reads()) EXT_TRY_INT(ext_refuse_read("the truth of a Tensor"));
   px_complex number;
   EXT_TRY_INT(EXT_NOGIL(px_tensor_item_complex(&number, ext_tensor(self))));
   return number.real != 0 || number.imag != 0;

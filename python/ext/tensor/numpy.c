@@ -3,6 +3,7 @@
 // devices by __cuda_array_interface__. NumPy is imported by the first call that creates an array.
 // Each side keeps the other alive: a tensor its source array, an array a holder with a reference to
 // the tensor.
+#include "bind/compiled.h"
 #include "bind/ext.h"
 #include "phlox/ops/view.h"
 
@@ -293,6 +294,7 @@ static PyObject *to_numpy(px_tensor *t) {
   if (!px_dtype_about(px_tensor_dtype(t))->numpy)
     EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType %s", px_dtype_class(px_tensor_dtype(t)));
   void *data = no_data;
+  if (ext_refuses_reads()) EXT_TRY(ext_refuse_read("the values of a Tensor"));
   holder_object *holder = ext_new(&holder_type);
   if (!holder) return NULL;
   EXT_OWNED *owner = (PyObject *)holder;

@@ -251,6 +251,7 @@ static px_status work(px__task *task, px__roots *roots) {
   if (status != PX_OK) px__task_fail(task);
   px__item item;
   while (next(task, &item)) px__run_item(item);
+  if (task->fuses && px_fuse_end(PX_OK) != PX_OK) px__task_fail(task);
   status = state_restore(&before);
   if (status != PX_OK) px__task_fail(task);
   return outcome(task);

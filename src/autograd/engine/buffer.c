@@ -29,7 +29,8 @@ static px_status leave_stream(px_stream *before) {
 }
 
 static px_status add(px_tensor **slot, px_tensor *grad) {
-  bool own = px__unseen(*slot) && px_tensor_is_contiguous(*slot);
+  // A fused sum needs no memory.
+  bool own = px__unseen(*slot) && px_tensor_is_contiguous(*slot) && !px_fuse_active();
   if (!px_grad_enabled() && own && !px_tensor_is_batched(grad))
     return px_add_(*slot, grad, px_int(1));
   px_tensor *sum = NULL;

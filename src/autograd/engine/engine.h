@@ -73,6 +73,7 @@ struct px__task {
   int device;        // first accelerator among reached nodes; -1: none
   bool shared;       // several accelerators: nodes run on workers, unless `alone`
   bool alone;        // nodes run on the caller's thread
+  bool fuses;        // the thread fuses calls since a fused node ran; not if `shared`
   uint64_t devices;  // bits of the accelerators among reached nodes
   bool failed;       // set under lock, read atomically
   int depth;

@@ -11,6 +11,7 @@
 #include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
+#include "phlox/fuse.h"
 #include "phlox/spin.h"
 
 #include <pthread.h>
@@ -64,6 +65,7 @@ struct px_node {
   uint8_t lock;
   uint8_t level;  // outermost vmap level at which its history began (phlox/vmap.h)
   bool freed;
+  bool fused;  // recorded within px_fuse_begin and px_fuse_end: its backward is fused, too
   // Forward mode (dual.c).
   // dual: a variable of a level is reachable.
   // forward_only: reachable history is forward-mode only, or was recorded with grad mode off.

@@ -79,6 +79,7 @@ px_status px__node_new(px_node **out, const px__kind *kind, const char *name, si
   px_object_init(node, &node_class);
   node->kind = kind;
   node->name = name;
+  node->fused = px_fuse_active();
   node->bytes = (uint32_t)bytes;
   node->edge_count = edge_count;
   node->result_count = result_count;

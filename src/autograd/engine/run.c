@@ -235,9 +235,14 @@ static px_status enter_device(const px__task *task, const px_node *node) {
 }
 
 static px_status run(px__item item) {
-  px__task_entry *entry = &item.task->entries[item.entry];
-  PX_TRY(enter_device(item.task, entry->node));
-  return run_entry(item.task, entry);
+  px__task *task = item.task;
+  px__task_entry *entry = &task->entries[item.entry];
+  PX_TRY(enter_device(task, entry->node));
+  if (entry->node->fused && !task->shared && !task->fuses) {
+    PX_TRY(px_fuse_begin());
+    task->fuses = true;
+  }
+  return run_entry(task, entry);
 }
 
 // Sites used by error reports of a node's work: backward call, node, and forward call.

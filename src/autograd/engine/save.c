@@ -154,10 +154,12 @@ static px_status save_tensor(px__filling *f, px_tensor **slot, px_tensor *t, px_
     }
     save.version = px_tensor_version(t) - (was_changed ? 1 : 0);
     save.alias = save.result >= 0 || !keeps_itself(t);
-    if (save.alias)
+    if (save.alias) {
       PX_TRY(px_tensor_share(&save.tensor, t));
-    else
+      if (f->self->node.fused) px_tensor_mark_saved(save.tensor);
+    } else {
       save.tensor = px_retain(t);
+    }
   }
   if (!save.outline && px_dtype_is_complex(px_tensor_dtype(t)))
     f->self->conjugates |= !(f->self->op->flags & PX_OP_UNCONJUGATED);

@@ -32,6 +32,7 @@ typedef struct px_allocation {
   bool pending;          // CPU: a copy into it may be running (atomic); a wait clears it. Stays
                          // true if `irregular`: launches then take the slow path
   bool unsaved;          // of an outline whose contents a gradient must not read
+  uint16_t readers;      // recorded launches that will read it (atomic)
 } px_allocation;         // internal fields follow (px__allocation)
 
 // Allocates for the current stream of a device (index resolved), from its cache. 0 bytes: data is
@@ -46,6 +47,20 @@ px_status px__allocation_new_pinned(px_allocation **out, size_t bytes)
 // px_memory_host_register. The number of its ranges is atomic.
 extern PX__HIDDEN int px__host_registered_count;
 bool px__host_registered(const void *at, size_t bytes);
+// ---- recorded launches
+// The layer above records launches and runs them later (src/call/fusion). They read their inputs
+// when they run, so a write to an input runs its readers first. begin: false if there are too many.
+// recorded_issue: issues those on devices whose results the program holds.
+extern PX__HIDDEN px_status (*px__readers_run)(px_allocation *written);  // both are set once
+extern PX__HIDDEN px_status (*px__recorded_issue)(void);
+bool px__allocation_reader_begin(px_allocation *allocation);
+void px__allocation_reader_end(px_allocation *allocation);
+__attribute__((warn_unused_result)) static inline px_status px__allocation_before_write(
+    px_allocation *allocation) {
+  return PX_LIKELY(!__atomic_load_n(&allocation->readers, __ATOMIC_RELAXED))
+             ? PX_OK
+             : px__readers_run(allocation);
+}
 static inline bool px__allocation_is_pinned(const px_allocation *allocation, size_t offset,
                                             size_t bytes) {
   return allocation->pinned ||
@@ -160,6 +175,8 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 // are raised by the next synchronizing call.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
+// Copies a launch and its arguments to `to`, if `capacity` bytes are enough. Returns the size.
+size_t px__launch_pack(const px_launch *launch, void *to, size_t capacity);
 enum { PX__LAUNCH_BATCH_LIMIT = 48 };  // launches issued at a time
 // Begin and end a launch batch of the calling thread, as px_launch_batch_begin and _end do.
 // parts: within the batch, writes to this allocation never overlap and are not read.

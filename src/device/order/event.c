@@ -78,7 +78,7 @@ px_status px_event_record(px_event *event, px_stream *stream) {
   if (px__rt.forked) return px__error_cuda(3);
   PX_CHECK(!px__fault(PX__FAULT_EVENT), PX_ACCELERATOR,
            "an event could not be recorded (injected)");
-  PX_TRY(px__launch_batch_flush());
+  PX_TRY(px__issue_recorded());
   pthread_mutex_lock(&event->lock);
   px_status status = record(event, stream);
   pthread_mutex_unlock(&event->lock);

@@ -128,6 +128,12 @@ extern _Thread_local PX__HIDDEN_THREAD const px__launch_batch_hooks
 static inline px_status px__launch_batch_flush(void) {
   return PX_UNLIKELY(px__launch_batching != NULL) ? px__launch_batching->flush() : PX_OK;
 }
+// The same for launches recorded by the layer above, on any thread and stream. Called before work
+// that orders streams, and before waits of the program.
+static inline px_status px__issue_recorded(void) {
+  PX_TRY(px__launch_batch_flush());
+  return px__recorded_issue ? px__recorded_issue() : PX_OK;
+}
 // Adds a launch to the batch. Issues the batch first if the launch depends on it or does not fit.
 // *taken is false if the launch fits no batch.
 px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,

@@ -82,7 +82,7 @@ px_status px_stream_synchronize(px_stream *stream) {
   PX_GIVEN(stream);
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__launch_batch_flush());
+  PX_TRY(px__issue_recorded());
   PX_TRY(px__capture_check(stream));
   PX_TRY(px__sync_point());
   return px__stream_finish(stream);
@@ -99,7 +99,7 @@ px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
   PX_GIVEN(other);
   if (!stream->owner || !other->owner || stream == other) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__launch_batch_flush());
+  PX_TRY(px__issue_recorded());
   return px__stream_order(stream, other);
 }
 
@@ -111,6 +111,7 @@ px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), voi
     return PX_OK;
   }
   PX_TRY(check_alive());
+  PX_TRY(px__issue_recorded());
   px__work work;
   PX_TRY(px__work_begin(&work, stream, "host_call", NULL, 0));
   px__profile_work_is(&work, PX_PROFILE_OTHER);
@@ -124,6 +125,8 @@ px_status px__stream_queue(px_stream *stream, const char *name, const px_access 
                            void *context) {
   px__work work;
   PX_TRY(check_alive());
+  for (int i = 0; i < count; i++)
+    if (accesses[i].write) PX_TRY(px__allocation_before_write(accesses[i].allocation));
   PX_TRY(px__work_begin(&work, stream, name, accesses, count));
   px__profile_work_is(&work, PX_PROFILE_COLLECTIVE);
   px_status status = queue(stream->native, context);
@@ -170,7 +173,7 @@ px_status px_device_synchronize(int index) {
   px__clock clock = {0};
   PX__INTS(issued);
   PX_TRY(px_device_init());
-  PX_TRY(px__launch_batch_flush());
+  PX_TRY(px__issue_recorded());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   PX_TRY(px__capture_check_device(d));
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);

@@ -87,11 +87,32 @@ void px__allocation_drop_uses(px__allocation *b) {
 }
 
 // Without uses nothing is pending, unless every access must be seen: misaligned or shrunk memory,
-// or the race checker, to which an internal wait orders nothing.
+// inputs of recorded launches, or the race checker, to which an internal wait orders nothing.
 static void update_pending(px__allocation *b) {
   if (b->use_count) return;
-  bool seen = b->pub.irregular || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
+  bool seen = b->pub.irregular || b->pub.readers || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
   __atomic_store_n(&b->pub.pending, seen, __ATOMIC_RELEASE);
+}
+
+px_status (*px__readers_run)(px_allocation *written);
+px_status (*px__recorded_issue)(void);
+
+bool px__allocation_reader_begin(px_allocation *allocation) {
+  px__allocation *b = px__allocation_of(allocation);
+  px_spin_lock(&b->spin);
+  bool fits = allocation->readers < UINT16_MAX;
+  if (fits) __atomic_add_fetch(&allocation->readers, 1, __ATOMIC_RELAXED);
+  if (b->kind == PX__HOST) update_pending(b);
+  px_spin_unlock(&b->spin);
+  return fits;
+}
+
+void px__allocation_reader_end(px_allocation *allocation) {
+  px__allocation *b = px__allocation_of(allocation);
+  px_spin_lock(&b->spin);
+  __atomic_sub_fetch(&allocation->readers, 1, __ATOMIC_RELAXED);
+  if (b->kind == PX__HOST) update_pending(b);
+  px_spin_unlock(&b->spin);
 }
 
 // Work of `by` is ordered after all work in its clock.

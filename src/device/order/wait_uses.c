@@ -18,6 +18,7 @@ px_status px__allocation_host_access(const char *op, const px_access *access) {
   px_allocation *allocation = access->allocation;
   if (PX_LIKELY(!__atomic_load_n(&allocation->pending, __ATOMIC_ACQUIRE))) return PX_OK;
   PX_TRY(px__allocation_check_bounds(allocation, access->end));
+  if (access->write) PX_TRY(px__allocation_before_write(allocation));
   if (px__rt.forked) return PX_OK;
   if (px__races()) PX_TRY(px__race_host(op, access));
   return px__allocation_wait_conflicts(allocation, access->write, NULL);

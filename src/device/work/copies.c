@@ -160,6 +160,7 @@ px_status px__copy_bytes(px_allocation *to, size_t to_offset, px_allocation *fro
   PX_CHECK(to_offset + bytes <= to->bytes && from_offset + bytes <= from->bytes, PX_BUG,
            "a copy of %zu bytes exceeds its allocation", bytes);
   PX_CHECK(!px__fault(PX__FAULT_COPY), PX_ACCELERATOR, "a copy could not be made (injected)");
+  PX_TRY(px__allocation_before_write(to));
   bool to_host = to->device.type == PX_CPU, from_host = from->device.type == PX_CPU;
   if (to_host && from_host) return copy_host(&t);
   if (px__rt.forked) return px__error_cuda(3);

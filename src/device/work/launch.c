@@ -181,6 +181,13 @@ static px_status issue_with_peers(px__device *d, px_stream *stream, px_launch *l
   return status;
 }
 
+static px_status before_writes(const px_access *accesses, int count) {
+  for (int i = 0; i < count; i++)
+    if (accesses[i].write && accesses[i].allocation)
+      PX_TRY(px__allocation_before_write(accesses[i].allocation));
+  return PX_OK;
+}
+
 static px_status check_all_bounds(const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
     if (accesses[i].allocation)
@@ -195,6 +202,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   if (px__rt.forked) return px__error_cuda(3);
   if (PX_UNLIKELY(__atomic_load_n(&px__shrunk_count, __ATOMIC_RELAXED) != 0))
     PX_TRY(check_all_bounds(accesses, access_count));
+  PX_TRY(before_writes(accesses, access_count));
   px__device *d;
   PX_TRY(px__device_get(&d, device.index));
   if (px__faults()) PX_TRY(pass_fault_points(launch));

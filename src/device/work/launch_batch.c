@@ -113,8 +113,9 @@ static px_status flush(void) {
 
 // ---- batching
 
-static bool fits(const batch *t, size_t bytes) {
-  return t->count < PX__LAUNCH_BATCH_LIMIT && bytes <= BUFFER - t->used;
+static bool fits(const batch *t, size_t bytes, int accesses) {
+  return t->count < PX__LAUNCH_BATCH_LIMIT && bytes <= BUFFER - t->used &&
+         accesses <= PX_MAX_OPERANDS;
 }
 
 px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,
@@ -122,8 +123,9 @@ px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,
   PX_TRY(start());
   batch *t = here;
   size_t bytes = px__launch_pack(launch, NULL, 0);
-  if (t->stream != stream || is_dependent(t, accesses, count) || !fits(t, bytes)) PX_TRY(flush());
-  *taken = fits(t, bytes);
+  if (t->stream != stream || is_dependent(t, accesses, count) || !fits(t, bytes, count))
+    PX_TRY(flush());
+  *taken = fits(t, bytes, count);
   if (!*taken) return PX_OK;
   batched *l = &t->launches[t->count++];
   l->launch = (px_launch *)(void *)(t->buffer + t->used);

@@ -27,10 +27,6 @@ static inline px_status px__launch_finish(px__device *d, px_status status) {
   return status;
 }
 
-// ---- packing launches
-// Copies a launch and its arguments to `to`, if `capacity` bytes are enough. Returns the size.
-size_t px__launch_pack(const px_launch *launch, void *to, size_t capacity);
-
 // ---- misaligned operands
 // Runs a CPU kernel on aligned copies of its misaligned operands.
 px_status px__launch_aligned(const px_launch *launch, const px_access *accesses, int count)

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recording: which calls are recorded, their results and inputs, and folds of their results.
+#include "call/fusion/fusion.h"
+#include "tensor/storage.h"
+
+enum { MAX_RECORDS = 4096 };  // most records; further calls are not recorded
+
+_Thread_local int px__fusing;
+
+// ---- which calls are recorded
+
+static px_status make_ready(const px_call *call) {
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_value *a = &call->args[i];
+    if (a->kind == PX_ARG_TENSOR) PX_TRY(px__storage_ready(a->v.tensor->storage));
+    for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
+      if (a->v.tensors[k]) PX_TRY(px__storage_ready(a->v.tensors[k]->storage));
+  }
+  for (int i = 0; i < call->op->result_count; i++)
+    if (call->given[i]) PX_TRY(px__storage_ready(call->given[i]->storage));
+  return PX_OK;
+}
+
+// Memory that other libraries or processes may change at any time is read at once.
+static bool can_read_later(const px_tensor *t) {
+  const px_storage *s = t->storage;
+  const px_allocation *a = s->allocation;
+  bool shared = s->shared || s->ipc_reference || a->foreign || a->irregular;
+  return !shared && !px__is_batched(t) && t->numel && (s->deferred || a->data) &&
+         (!a->pending || a->readers);
+}
+
+static bool can_record(const px_call *call) {
+  const px__op_impl *impl = px__impl(call->op);
+  if (call->mode != PX_CALL_NEW || !impl->chained || impl->registered || impl->order) return false;
+  if (px__call_watched(~0) || px__captures_any() ||
+      __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0)
+    return false;
+  const px_tensor *first = NULL;
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_value *a = &call->args[i];
+    if (a->kind == PX_ARG_TENSORS) return false;
+    if (a->kind != PX_ARG_TENSOR) continue;
+    if (!can_read_later(a->v.tensor)) return false;
+    if (!first || !a->v.tensor->ndim == !first->ndim) first = a->v.tensor;
+  }
+  return first && px__record_count < MAX_RECORDS &&
+         px__kernel_find((px_device_type)px__tensor_device(first).type, "chain");
+}
+
+px_status px__fusion_enter(px_call *call, int *outer) {
+  *outer = px__fusing;
+  switch (call->op->kind) {
+    case PX_OP_VIEW:
+    case PX_OP_COMPOSITE:
+      return PX_OK;
+    case PX_OP_POINTWISE:
+    case PX_OP_REDUCE:
+      call->records = px__fusing > 0 && can_record(call);
+      return call->records ? PX_OK : make_ready(call);
+    default:
+      px__fusing = 0;
+      return make_ready(call);
+  }
+}
+
+px_status px__fusion_settle(px_call *call, int64_t numel) {
+  px_device_type type = (px_device_type)call->device.type;
+  bool faults = px__impl(call->op)->faults && !px_dtype_is_float(call->compute);
+  if (numel && !faults && !call->results[0] && px__kernel_find(type, "chain")) return PX_OK;
+  call->records = false;
+  return make_ready(call);
+}
+
+px_status px__fusion_result(px_call *call, int ndim, const int64_t *sizes, const int64_t *strides) {
+  px__deferred *d;
+  px_storage *storage;
+  int64_t numel = px__sizes_product(sizes, ndim);
+  PX_TRY(px__deferred_new(&d, (size_t)numel * px__dtype_bytes[call->dtype], call->device));
+  px_status status = px__storage_make(&storage, &d->allocation, px__thread_cache_here);
+  if (status != PX_OK) {
+    px__deferred_free(d);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
+  }
+  d->storage = storage, d->numel = numel, d->dtype = call->dtype, d->thread = &px__fusing;
+  __atomic_store_n(&storage->deferred, d, __ATOMIC_RELEASE);
+  return px__tensor_over(&call->results[0], storage, ndim, sizes, strides, call->dtype);
+}
+
+// ---- operands
+
+// An operand in the order of the result's memory: its dimensions are sorted by the result's
+// strides, and merged where the operand allows.
+typedef struct ordered {
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+} ordered;
+
+static void put_dim(ordered *o, int64_t size, int64_t stride) {
+  int last = o->ndim - 1;
+  if (last >= 0 && o->strides[last] == stride * size) {
+    o->sizes[last] *= size, o->strides[last] = stride;
+    return;
+  }
+  o->sizes[o->ndim] = size, o->strides[o->ndim++] = stride;
+}
+
+static void order_dims(px_operand *o, const px_operand *result, ordered *room) {
+  int order[PX_MAX_DIMS], n = 0;
+  if (o->immediate || o->dtype == PX_DTYPE_NONE) {
+    o->ndim = 0;
+    return;
+  }
+  for (int d = 0; d < result->ndim; d++) {
+    if (result->sizes[d] == 1) continue;
+    int at = n++;
+    for (; at > 0 && result->strides[order[at - 1]] < result->strides[d]; at--)
+      order[at] = order[at - 1];
+    order[at] = d;
+  }
+  room->ndim = 0;
+  for (int k = 0; k < n; k++) put_dim(room, result->sizes[order[k]], o->strides[order[k]]);
+  if (room->ndim == 1 && room->strides[0] == 0) room->ndim = 0;
+  o->ndim = room->ndim, o->sizes = room->sizes, o->strides = room->strides;
+}
+
+// True if the operand's elements are those of the result at the same place in memory.
+static bool is_flat(const px_operand *o, int64_t numel) {
+  return numel == 1 || (o->ndim == 1 && o->strides[0] == 1);
+}
+
+static bool same_place(const px__deferred *d, const px__deferred *from, const px_tensor *t,
+                       const px_operand *o) {
+  return is_flat(o, d->numel) && t->offset == 0 && from->numel == d->numel &&
+         from->dtype == t->dtype && from->stream == d->stream &&
+         px_device_equal(from->allocation.device, d->allocation.device);
+}
+
+static px_status add_source(px__deferred *d, int i, const px_tensor *t, px_operand *o) {
+  px__deferred *from = t->storage->deferred;
+  if (from && !same_place(d, from, t, o)) {
+    PX_TRY(px__chain_run(&from, 1));
+    from = NULL;
+  }
+  if (from) {
+    from->readers++;
+    d->sources[i].deferred = from;
+    o->data = NULL;
+    return PX_OK;
+  }
+  d->sources[i].storage = px_retain(t->storage);
+  px__allocation_reader_begin(t->storage->allocation);
+  o->data = px__tensor_at(t);
+  return PX_OK;
+}
+
+static px_status pack(px__deferred *d, const px_launch *launch) {
+  size_t bytes = px__launch_pack(launch, NULL, 0);
+  PX_TRY(px__alloc((void **)&d->launch, bytes));
+  px__launch_pack(launch, d->launch, bytes);
+  return PX_OK;
+}
+
+// A result that depends on too many records: computes its inputs first.
+static px_status limit_reach(px__deferred *d) {
+  if (px__chain_reach(d, PX_CHAIN_STEPS) < PX_CHAIN_STEPS) return PX_OK;
+  px__deferred *from[PX_MAX_OPERANDS];
+  int count = 0;
+  for (int i = 0; i < PX_MAX_OPERANDS; i++)
+    if (d->sources[i].deferred && !d->sources[i].deferred->computed)
+      from[count++] = d->sources[i].deferred;
+  return px__chain_run(from, count);
+}
+
+static px_status record(px_call *call, px__deferred *d, const px_launch *launch) {
+  px_operand operands[PX_MAX_OPERANDS];
+  ordered *room;
+  int count = launch->operand_count, n = 1;
+  PX_TRY(px__alloc((void **)&room, (size_t)count * sizeof *room));
+  px_status status = PX_OK;
+  for (int i = 0; i < count; i++) operands[i] = launch->operands[i];
+  for (int i = 1; i < count; i++) order_dims(&operands[i], &launch->operands[0], &room[i]);
+  for (int i = 0; i < call->op->param_count && status == PX_OK; i++) {
+    if (call->op->params[i].kind != PX_ARG_TENSOR) continue;
+    px_operand *o = &operands[n];
+    if (!o->immediate && o->dtype != PX_DTYPE_NONE)
+      status = add_source(d, n, call->args[i].v.tensor, o);
+    n++;
+  }
+  operands[0].ndim = 0, operands[0].data = NULL;
+  px_launch kept = *launch;
+  kept.operands = operands;
+  if (status == PX_OK) status = pack(d, &kept);
+  px__free(room);
+  return status == PX_OK ? limit_reach(d) : status;
+}
+
+px_status px__fusion_record(px_call *call, const px_launch *launch) {
+  px__deferred *d = call->results[0]->storage->deferred;
+  if (call->device.type != PX_CPU) PX_TRY(px_stream_current(&d->stream, call->device));
+  px__records_lock();
+  px_status status = record(call, d, launch);
+  px__records_unlock();
+  return status;
+}
+
+// ---- folds
+
+// The kernel computes the input in rows: the last dimension is reduced, or holds the inputs of
+// several neighbouring results.
+bool px__fusion_takes_fold(const px_call *call, const px_tensor *self, uint64_t reduced) {
+  enum { MIN_COLUMNS = 8 };
+  const px__deferred *d = self->storage->deferred;
+  bool whole =
+      d && self->contiguous && !self->offset && self->numel == d->numel && self->dtype == d->dtype;
+  if (!call->records || !whole || call->op->result_count != 1) return false;
+  int last = self->ndim - 1;
+  while (last >= 0 && self->sizes[last] == 1) last--;
+  return last >= 0 && (reduced >> last & 1 || self->sizes[last] >= MIN_COLUMNS);
+}
+
+px_status px__fusion_fold(const px_tensor *self, const px_launch *fold, const px_access *accesses,
+                          int count) {
+  px__records_lock();
+  px__deferred *d = self->storage->deferred;
+  px_status status = px__chain_fold(d, fold, accesses, count);
+  px__records_unlock();
+  return status;
+}
