@@ -52,3 +52,34 @@ const char *px__max_text(char text[32], px_dtype dtype) {
   snprintf(text, 32, "%g", px_dtype_about(dtype)->max);
   return text;
 }
+
+// ---- codes of decompositions: int32 numbers of which those of failures are not 0
+
+// Finds the first code of all samples that is not 0; *at is its index, -1 without a batch.
+static px_status first_code(int64_t *at, int64_t *code, const px_tensor *info) {
+  int32_t *copied = NULL;
+  info = px__innermost_physical(info);
+  *at = -1, *code = 0;
+  px_device_type type = (px_device_type)px__tensor_device(info).type;
+  if (type == PX_META || !info->numel) return PX_OK;
+  bool on_cpu = type == PX_CPU;
+  size_t bytes = (size_t)info->numel * sizeof *copied;
+  if (!on_cpu) PX_TRY(px__alloc((void **)&copied, bytes));
+  px_status status = on_cpu ? PX_OK : px_tensor_read(info, copied, bytes);
+  const int32_t *codes = on_cpu ? px_tensor_data(info) : copied;
+  for (int64_t i = 0; status == PX_OK && i < info->numel && !*code; i++)
+    if (codes[i]) *code = codes[i], *at = info->ndim ? i : -1;
+  px__free(copied);
+  return status;
+}
+px_status px__code_of(int64_t *out, const px_tensor *info);
+px_status px__code_of(int64_t *out, const px_tensor *info) {
+  int64_t at;
+  return first_code(&at, out, info);
+}
+const char *px__batch_text(char text[48], px_value info) {
+  int64_t at, code;
+  if (first_code(&at, &code, info.v.tensor) == PX_OK && at >= 0)
+    snprintf(text, 48, "(Batch element %lld): ", (long long)at);
+  return text;
+}

@@ -12,7 +12,11 @@ static inline void px__assume_tensor(px_value a) {
   if (!px__is_tensor(a)) __builtin_unreachable();
 }
 static inline int64_t px__ndim_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->ndim : 0; }
-static inline int64_t px__numel_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->numel : 1; }
+// Also of a list of sizes.
+static inline int64_t px__numel_of(px_value a) {
+  if (px__is_tensor(a)) return a.v.tensor->numel;
+  return a.kind == PX_ARG_INTS ? px__sizes_product(a.v.ints, a.n) : 1;
+}
 static inline int64_t px__length_of(px_value a) { return a.n; }
 
 // Dtype of a tensor, of a number, or of a dtype argument. Always inline: matrix products check it
@@ -48,6 +52,9 @@ static inline bool px__is_batched_value(px_value a) {
 static inline bool px__same_device(px_value a, px_value b) {
   return px__is_tensor(a) && px__is_tensor(b) &&
          px_device_equal(px__tensor_device(a.v.tensor), px__tensor_device(b.v.tensor));
+}
+static inline bool px__on_cpu(px_value a) {
+  return px__is_tensor(a) && px__tensor_device(a.v.tensor).type == PX_CPU;
 }
 // True if autocast applies to calls on the tensor's device.
 static inline bool px__autocasts(px_value a) {
@@ -131,6 +138,9 @@ const char *px__exact_text(char text[32], double x);
 const char *px__python_text(char text[40], double x);
 const char *px__braced_text(char text[136], px__sizes sizes);
 const char *px__max_text(char text[32], px_dtype dtype);
+// The matrix of a batch whose decomposition failed first, "(Batch element 2): "; empty for one.
+#define PX__BATCH_TEXT(a) px__batch_text((char[48]){0}, a)
+const char *px__batch_text(char text[48], px_value info);
 
 // True if a number fits the dtype of a tensor; wide: float32 for fewer bits. C type names of its
 // elements.

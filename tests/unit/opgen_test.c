@@ -325,7 +325,7 @@ PX_TEST(lets_are_released_after_their_last_reader) {
   CHECK(a && c && a > strstr(text, "{  // b") && a < c);
   CHECK(!strstr(text, "px__f_release(&t[1]);"));
 }
-// Elements are read only where the choice needs them.
+// Elements are read only where the choice needs them. Checks of lets follow the lets.
 PX_TEST(some_reads_elements) {
   show("x", GOOD
        "  let found = some(other)\n"
@@ -337,6 +337,15 @@ PX_TEST(some_reads_elements) {
   CHECK(strstr(text, "PX_F_FLOAT((double)INFINITY)"));
   REFUSED(GOOD "  grad self = grad if some(other) else other\n",
           "5:23: unknown function 'some' of 1 arguments in a line of x");
+  show("x", OP
+       "  kind composite\n  let n = item(other) if ndim(self) == 2 else 7\n"
+       "  check n > 0 : VALUE \"n is {n}\"\n  check ndim(self) > 1 : VALUE \"d\"\n"
+       "  body x(self, other, alpha=n)\n  shape any\n  doc D.\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text,
+               "  int64_t n1 = 7;\n  if (px__ndim_of(a[0]) == 2) {  // n\n"
+               "    PX_F_TRY(px__item_of(&n1, (a[1]).v.tensor));\n  }\n"
+               "  PX_CHECK((n1 > 0), PX_VALUE, \"n is %lld\", (long long)n1);\n"));
   show("f",
        "op eye(int n, *, Dtype? dtype=None, Device? device=None) -> Tensor\n  kind composite\n"
        "  run f\n  shape any\n  doc D.\n"

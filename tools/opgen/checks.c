@@ -20,6 +20,7 @@ static const og_function functions[] = {
     {"lowest", "px__lowest", 1, OG_FLOAT, NULL, NULL},
     {"batched", "px__is_batched_value", 1, OG_BOOL, "is batched", NULL},
     {"autocasts", "px__autocasts", 1, OG_BOOL, "is cast by autocast", NULL},
+    {"on_cpu", "px__on_cpu", 1, OG_BOOL, "is on the CPU", NULL},
     {"same_device", "px__same_device", 2, OG_BOOL, "is on the device of %s", NULL},
     {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
     {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
@@ -29,6 +30,7 @@ static const og_function functions[] = {
     {"suffix", "px__has_suffix", 2, OG_BOOL, "has the trailing sizes %s", NULL},
     {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
     {"classes", "px__classes", 2, OG_BOOL, NULL, NULL},
+    {"batch", "PX__BATCH_TEXT", 1, OG_TEXT, NULL, NULL},
     {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT, NULL, NULL},
     {"dtype", "px__class_of", 1, OG_TEXT, NULL, NULL},
     {"ctype", "px__ctype_of", 1, OG_TEXT, NULL, NULL},
@@ -125,13 +127,13 @@ og_value og_resolve(const og_node *n, void *context) {
 }
 
 // Appends the printf conversion and the value of an expression in braces.
-static void write_part(const og_op *op, const og_check *c, const char *text, const char **format,
-                       const char **list) {
+static void write_part(const og_scope *names, const og_check *c, const char *text,
+                       const char **format, const char **list) {
   if (!strcmp(text, "op")) {
     *format = og_format("%s%%s", *format), *list = og_format("%s, call->op->name", *list);
     return;
   }
-  og_value v = og_number(og_formula(text, c->location), og_resolve, &(og_scope){.op = op});
+  og_value v = og_number(og_formula(text, c->location), og_resolve, (void *)names);
   bool is_integer = v.type == OG_INT || v.type == OG_BOOL;
   *format = og_format("%s%s", *format, is_integer ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
   *list = og_format("%s, %s%s", *list, is_integer ? "(long long)" : "", v.c);
@@ -152,8 +154,8 @@ static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
   return true;
 }
 
-static void write_check(FILE *to, const og_op *op, const og_field *field) {
-  if (write_dimension(to, op, field)) return;
+static void write_check(FILE *to, const og_scope *names, const og_field *field) {
+  if (write_dimension(to, names->op, field)) return;
   og_check c = og_check_parse(field);
   const char *format = "", *list = "";
   for (const char *at = c.text; *at;) {
@@ -168,14 +170,45 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
       at++;
       continue;
     }
-    write_part(op, &c, og_copy(at + 1, (size_t)(end - at - 1)), &format, &list);
+    write_part(names, &c, og_copy(at + 1, (size_t)(end - at - 1)), &format, &list);
     at = end + 1;
   }
-  const char *test = og_condition(c.test, og_resolve, &(og_scope){.op = op});
+  const char *test = og_condition(c.test, og_resolve, (void *)names);
   if (!strcmp(c.code, "WARN"))
     fprintf(to, "  if (!%s) PX_TRY(px_warn(PX_WARN_USER, %s%s));\n", test, og_quote(format), list);
   else
     fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", test, c.code, og_quote(format), list);
+}
+
+// Returns the index of the last let that a check names, or -1.
+static int let_named(const og_op *op, const og_field *field) {
+  char *dim, *tensor;
+  if (!strcmp(field->text, "device") || og_check_dimension(field, &dim, &tensor)) return -1;
+  og_node *test = og_check_parse(field).test;
+  for (int k = op->let_count; k-- > 0;)
+    for (int i = 0; i < op->lets[k].count; i++)
+      if (og_mentions(test, op->lets[k].names[i])) return k;
+  return -1;
+}
+int og_check_let(const og_op *op, const og_field *field) {
+  int last = op->let_count ? let_named(op, field) : -1;
+  for (const og_field *before = op->checks; before < field && last >= 0; before++) {
+    int let = let_named(op, before);
+    if (let > last) last = let;
+  }
+  return last;
+}
+void og_write_let_checks(FILE *to, const og_scope *names, int let) {
+  for (int i = 0; i < names->op->check_count; i++)
+    if (og_check_let(names->op, &names->op->checks[i]) == let)
+      write_check(to, names, &names->op->checks[i]);
+}
+
+// Writes the checks [from, to) that read no let.
+static void write_checks(FILE *file, const og_op *op, int from, int to) {
+  for (int i = from; i < to; i++)
+    if (og_check_let(op, &op->checks[i]) < 0)
+      write_check(file, &(og_scope){.op = op}, &op->checks[i]);
 }
 
 // Returns the index of `check device`, or the number of checks if there is none.
@@ -184,26 +217,30 @@ static int device_check(const og_op *op) {
     if (!strcmp(op->checks[i].text, "device")) return i;
   return op->check_count;
 }
-bool og_has_checks(const og_op *op) { return device_check(op) > 0; }
+bool og_has_checks(const og_op *op) {
+  for (int i = 0; i < device_check(op); i++)
+    if (og_check_let(op, &op->checks[i]) < 0) return true;
+  return false;
+}
 
 void og_write_checks(FILE *to, const og_op *op) {
   int early = device_check(op);
   if (early < op->check_count && !op->result_field_count)
     og_die(op->checks[early].location, "check device of %s requires a result line", op->name);
-  if (early == 0) return;
+  if (!og_has_checks(op)) return;
   fprintf(to,
           "static px_status check_%s(const px_call *call) {\n  const px_value *a = call->args;\n",
           op->name);
-  for (int i = 0; i < early; i++) write_check(to, op, &op->checks[i]);
+  write_checks(to, op, 0, early);
   fprintf(to, "  return PX_OK;\n}\n");
 }
 
 void og_write_formula_checks(FILE *to, const og_op *formula) {
-  for (int i = 0; i < formula->check_count; i++) write_check(to, formula, &formula->checks[i]);
+  write_checks(to, formula, 0, formula->check_count);
 }
 
 void og_write_late_checks(FILE *to, const og_op *op) {
-  for (int i = device_check(op) + 1; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
+  write_checks(to, op, device_check(op) + 1, op->check_count);
 }
 
 // A `work` line may name results.

@@ -122,7 +122,8 @@ og_remarks og_remarks_of(const og_op *op, bool in_c) {
                   .dtypes = joined(dtypes_of(op), og_autocast_words(op)),
                   .errors = joined(errors_of(op), dtype_errors(op))};
   for (int i = 0; i < op->check_count; i++)
-    r.errors = joined(r.errors, og_check_sentence(&op->checks[i], in_c ? "PX_" : NULL));
+    if (og_check_let(op, &op->checks[i]) < 0)
+      r.errors = joined(r.errors, og_check_sentence(&op->checks[i], in_c ? "PX_" : NULL));
   return r;
 }
 

@@ -74,7 +74,7 @@ static sort sort_of(const og_op *op, const og_node *n) {
       return *n->text == 'n' || *n->text == 'i' ? IS_NUMBER : IS_OTHER;
     case OG_CALL:
       if (og_is_shape_call(n)) return IS_OTHER;
-      return og_is_condition_call(n) || og_is_some(n) ? IS_NUMBER : IS_TENSOR;
+      return og_is_condition_call(n) || og_is_read(n) ? IS_NUMBER : IS_TENSOR;
     case OG_HELPER:
       return IS_TENSOR;
     case OG_CHOICE:
@@ -108,9 +108,23 @@ static og_value *let_value(context *x, const char *name) {
   return let ? &x->lets[let - x->op->lets][which] : NULL;
 }
 
-// True for `some(x)`, which reads the elements of x.
-bool og_is_some(const og_node *n) {
-  return n->kind == OG_CALL && !strcmp(n->text, "some") && n->count == 1;
+// Functions that read the elements of a tensor.
+static const struct {
+  const char *name, *c, *type, *initial;
+  og_type of;
+} reads[] = {{"some", "px__any_of_samples", "bool", "false", OG_BOOL},
+             {"every", "px__all_of_samples", "bool", "true", OG_BOOL},
+             {"item", "px__item_of", "int64_t", "0", OG_INT},
+             {"code", "px__code_of", "int64_t", "0", OG_INT}};
+enum { READS = sizeof reads / sizeof *reads };
+static int read_of(const og_node *n) {
+  for (int i = 0; i < READS; i++)
+    if (n->kind == OG_CALL && !strcmp(n->text, reads[i].name) && n->count == 1) return i;
+  return -1;
+}
+bool og_is_read(const og_node *n) { return read_of(n) >= 0; }
+static bool reads_elements(const og_node *n) {
+  return og_is_read(n->kind == OG_CHOICE ? n->items[0] : n);
 }
 
 // Resolves the names of conditions that are not parameters.
@@ -354,15 +368,14 @@ static const char *formula_function(const char *name) {
   return og_format("px__formula_%s", name);
 }
 
-// Returns the op or formula that a call names.
-static const og_op *callee(const og_node *call) {
-  const og_op *op = og_find(call->text);
-  return op ? op : og_formula_named(call->text);
+// `add_` for the op add, called in place.
+static bool is_in_place(const og_op *op, const og_node *call) {
+  return strlen(call->text) > strlen(op->name);
 }
 
 static value write_call(context *x, const og_node *call) {
-  const og_op *op = callee(call);
-  bool wide, formula = op != og_find(call->text);
+  const og_op *op = og_callee(call->text);
+  bool wide, formula = op == og_formula_named(call->text);
   result r = begin_call(x);
   if (formula && op->result_count != 1)
     og_die(call->location, "%s has several results in formula of %s", call->text, x->op->name);
@@ -372,8 +385,11 @@ static value write_call(context *x, const og_node *call) {
     fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, formula_function(op->name), to,
             arguments);
   else
-    fprintf(x->to, "%sPX_F_TRY(px__f_call%s(&%s, %s, a%d));\n", x->indent, wide ? "_wide" : "", to,
-            descriptor(op->name), arguments);
+    fprintf(x->to, "%sPX_F_TRY(px__f_call%s(&%s, %s, a%d));\n", x->indent,
+            is_in_place(op, call) ? "_in_place"
+            : wide                ? "_wide"
+                                  : "",
+            to, descriptor(op->name), arguments);
   return end_call(x, &r);
 }
 
@@ -498,7 +514,7 @@ static void write_many(context *x, const og_node *n, const char *const *to, int 
     write_into(x, to[0], n);
     return;
   }
-  const og_op *op = n->kind == OG_CALL ? callee(n) : NULL;
+  const og_op *op = n->kind == OG_CALL ? og_callee(n->text) : NULL;
   bool wide;
   if (!op || op->result_count != count)
     og_die(n->location, "'%s' does not have %d results in formula of %s", n->text, count,
@@ -550,7 +566,7 @@ static value write_node(context *x, const og_node *n) {
     case OG_NEGATE:
       return write_negate(x, n);
     case OG_CALL:
-      if (og_is_some(n)) og_die(n->location, "expected `let NAME = some(%s)`", n->items[0]->text);
+      if (og_is_read(n)) og_die(n->location, "expected `let NAME = %s(...)`", n->text);
       if (og_is_condition_call(n)) return write_typed(x, n);
       return og_is_shape_call(n) ? (value){.sort = IS_OTHER, .c = "", .list = n} : write_call(x, n);
     case OG_HELPER:
@@ -585,7 +601,7 @@ static const char *guard_of(context *x, const og_node *n, const og_let *let) {
   const og_let *read = n->kind == OG_NAME ? og_let_find(x->op, n->text, &which) : NULL;
   if (read) return read == let ? "" : guard_of(x, read->node, let);
   const char *guard = NULL;
-  if (n->kind == OG_CHOICE && sort_of(x->op, n) == IS_TENSOR) {
+  if (n->kind == OG_CHOICE && (reads_elements(n) || sort_of(x->op, n) == IS_TENSOR)) {
     const char *then = guard_of(x, n->items[0], let), *otherwise = guard_of(x, n->items[2], let);
     guard = guard_of(x, n->items[1], let);
     if (guard || (!then && !otherwise)) return guard;
@@ -631,25 +647,33 @@ static void write_tensor_let(context *x, const og_let *let, og_value *to, const 
   x->temporary_count = first;
 }
 
-// `let found = some(x)`: whether an element of a boolean tensor is true.
-static void write_some_let(context *x, const og_let *let, og_value *to, const char *guard) {
+// `let NAME = some(x)` or `some(x) if CONDITION else NUMBER`: a number read from the elements of x.
+static void write_read_let(context *x, const og_let *let, og_value *to, const char *guard) {
   const char *indent = x->indent;
-  int first = x->temporary_count, made = ++x->steps;
-  fprintf(x->to, "%sbool n%d = false;\n", indent, made);
+  const og_node *n = let->node;
+  const char *otherwise = reads[read_of(n->kind == OG_CHOICE ? n->items[0] : n)].initial;
+  og_scope names = names_of(x);
+  if (n->kind == OG_CHOICE) {
+    guard = both(condition(x, n->items[1]), guard);
+    otherwise = og_number(n->items[2], og_resolve, &names).c;
+    n = n->items[0];
+  }
+  int first = x->temporary_count, made = ++x->steps, read = read_of(n);
+  fprintf(x->to, "%s%s n%d = %s;\n", indent, reads[read].type, made, otherwise);
   begin_block(x, let, guard);
   x->indent = og_format("%s  ", indent);
-  og_use("px_status px__any_of_samples(bool *out, const px_tensor *truths);");
-  const char *truths = write_node(x, let->node->items[0]).c;
-  fprintf(x->to, "%sPX_F_TRY(px__any_of_samples(&n%d, (%s).v.tensor));\n%s}\n", x->indent, made,
-          truths, indent);
+  og_use("px_status %s(%s *out, const px_tensor *t);", reads[read].c, reads[read].type);
+  const char *c = write_node(x, n->items[0]).c;
+  fprintf(x->to, "%sPX_F_TRY(%s(&n%d, (%s).v.tensor));\n%s}\n", x->indent, reads[read].c, made, c,
+          indent);
   x->indent = indent, x->temporary_count = first;
-  *to = (og_value){.type = OG_BOOL, .c = og_format("n%d", made)};
+  *to = (og_value){.type = reads[read].of, .c = og_format("n%d", made)};
 }
 
 static void write_let(context *x, const og_let *let, const char *guard) {
   og_value *to = x->lets[let - x->op->lets];
-  if (og_is_some(let->node)) {
-    write_some_let(x, let, to, guard);
+  if (reads_elements(let->node)) {
+    write_read_let(x, let, to, guard);
     return;
   }
   sort sort = let->count > 1 ? IS_TENSOR : sort_of(x->op, let->node);
@@ -788,14 +812,31 @@ void og_write_backward(FILE *to, const og_op *op) {
   end(&x, &b, to);
 }
 
+// Writes the lets of a body, each with the checks that read it. What checks read is unconditional.
+static void write_body_lets(context *x, const og_op *op, const og_node *node) {
+  const og_node *nodes[OG_MAX_CHECKS + 1] = {node};
+  int after[OG_MAX_CHECKS + 1] = {OG_MAX_LETS}, count = 1;
+  for (int i = 0; i < op->check_count && node == op->body_node; i++) {
+    after[count] = og_check_let(op, &op->checks[i]);
+    if (after[count] >= 0) nodes[count++] = og_check_parse(&op->checks[i]).test;
+  }
+  for (int k = 0; k < op->let_count; k++) {
+    const char *guard = NULL;
+    og_scope names = names_of(x);
+    for (int i = 0; i < count; i++)
+      if (nodes[i]) guard = either(guard, guard_of(x, nodes[i], &op->lets[k]));
+    if (guard) write_let(x, &op->lets[k], guard);
+    if (node == op->body_node) og_write_let_checks(x->to, &names, k);
+    for (int i = 1; i < count; i++)
+      if (after[i] == k) nodes[i] = NULL;
+    release_unread(x, k + 1, nodes, count);
+  }
+}
+
 // Writes the statements of a body: lets, then the results.
 static void write_results(context *x, const og_op *op, const og_node *node) {
   const char *place[OG_OP_RESULTS];
-  for (int k = 0; k < op->let_count; k++) {
-    const char *guard = guard_of(x, node, &op->lets[k]);
-    if (guard) write_let(x, &op->lets[k], guard);
-    release_unread(x, k + 1, &node, 1);
-  }
+  write_body_lets(x, op, node);
   if (op->result_list) {
     if (node->kind != OG_LIST) og_die(node->location, "the body of %s is not a list", op->name);
     const char *list = write_list(x, node, OG_TENSORS);

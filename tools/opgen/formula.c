@@ -330,7 +330,7 @@ static void walk_dtype(og_op *op, og_node *n, bool body) {
 }
 // True if argument i of a call is a dtype.
 static bool takes_dtype(const og_node *call, int i) {
-  const og_op *op = og_find(call->text) ? og_find(call->text) : og_formula_named(call->text);
+  const og_op *op = og_callee(call->text);
   int at = op && call->keys[i] ? og_param_find(op, call->keys[i]) : i;
   return op && at >= 0 && at < op->param_count && op->params[at].type == OG_DTYPE;
 }
@@ -340,8 +340,7 @@ static void walk(og_op *op, og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_HELPER && !og_helper(n->text))
     og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
   bool geometry = n->kind == OG_SHAPE || og_is_condition_call(n) || og_is_shape_call(n);
-  if (n->kind == OG_CALL && !geometry && !og_is_some(n) && !og_find(n->text) &&
-      !og_formula_named(n->text))
+  if (n->kind == OG_CALL && !geometry && !og_is_read(n) && !og_callee(n->text))
     og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++)
     if (n->kind == OG_CALL && !geometry && takes_dtype(n, i))
@@ -429,13 +428,22 @@ static void analyse_lets(og_op *op) {
   }
 }
 
-void og_analyse_body(og_op *op) { walk(op, op->body_node, false, true); }
+// Walks a body, and the checks of its lets.
+static void walk_body(og_op *op) {
+  walk(op, op->body_node, false, true);
+  for (int i = 0; i < op->check_count; i++)
+    if (og_check_let(op, &op->checks[i]) >= 0)
+      walk(op, og_check_parse(&op->checks[i]).test, true, true);
+}
+void og_analyse_body(og_op *op) { walk_body(op); }
 
 void og_analyse(og_op *op) {
   analyse_names(op, &op->masks, false);
   analyse_lets(op);
-  if (op->body.text)
-    walk(op, op->body_node = parse_body(op->body.text, op->body.location), false, true);
+  if (op->body.text) {
+    op->body_node = parse_body(op->body.text, op->body.location);
+    walk_body(op);
+  }
   if (op->complex.text)
     walk(op, op->complex_node = og_formula(op->complex.text, op->complex.location), false, true);
   if (op->of_unsigned.text && !op->complex.text)

@@ -76,6 +76,13 @@ const og_op *og_formula_named(const char *name) {
     if (!strcmp(og.formulas[i]->name, name)) return og.formulas[i];
   return NULL;
 }
+const og_op *og_callee(const char *name) {
+  size_t n = strlen(name);
+  const og_op *op = og_find(name) ? og_find(name) : og_formula_named(name);
+  if (op || !n || name[n - 1] != '_') return op;
+  op = og_find(og_copy(name, n - 1));
+  return op && og_has_inplace(op) ? op : NULL;
+}
 
 const char *og_run(const og_op *op) {
   if (op->run.text) return op->run.text;

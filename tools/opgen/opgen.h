@@ -213,6 +213,8 @@ char *og_copy(const char *from, size_t length);
 const og_op *og_find(const char *name);
 const og_op *og_helper(const char *name);
 const og_op *og_formula_named(const char *name);  // a `formula` entry
+// Returns the op or formula that a call names; `add_` names add.
+const og_op *og_callee(const char *name);
 // Returns the run function's name without px__run_, or NULL.
 const char *og_run(const og_op *op);
 const char *og_run_function(const og_op *op);          // the full name; declares it
@@ -301,8 +303,12 @@ void og_write_checks(FILE *to, const og_op *op);
 bool og_has_checks(const og_op *op);  // checks that run first
 void og_write_formula_checks(FILE *to, const og_op *formula);
 void og_write_late_checks(FILE *to, const og_op *op);  // checks after `check device`
-void og_write_work(FILE *to, const og_op *op);         // `work NUMBER`, a function of the call
-void og_write_flops(FILE *to, const og_op *op);        // members of its px__op_impl
+// Returns the index of the let after which a check is tested: the last one that it, or a check of
+// lets before it, reads. -1 if it reads none.
+int og_check_let(const og_op *op, const og_field *field);
+void og_write_let_checks(FILE *to, const og_scope *names, int let);
+void og_write_work(FILE *to, const og_op *op);   // `work NUMBER`, a function of the call
+void og_write_flops(FILE *to, const og_op *op);  // members of its px__op_impl
 
 // ---- results.c: `result NAMES = SIZES : DTYPE, ...`
 #define OG_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
@@ -315,7 +321,7 @@ typedef struct og_result {
 void og_write_shape(FILE *to, const og_scope *names, const og_node *n, const char *shape,
                     const char *indent);
 bool og_is_shape_call(const og_node *n);  // leading(x, 1)
-bool og_is_some(const og_node *n);
+bool og_is_read(const og_node *n);        // some(x)
 // Returns a dtype as a px_value: float32, promoted(a, b), dtype or self.
 const char *og_dtype_value(const og_scope *names, const og_node *n);
 og_result og_result_parse(const og_op *op, const og_field *field);

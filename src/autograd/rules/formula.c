@@ -34,6 +34,11 @@ px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args) {
   PX_F_TRY(px_op_call(op, PX_CALL_NEW, args, &result));
   return *out = (px_tensor *)result, PX_OK;
 }
+px_status px__f_call_in_place(px_tensor **out, const px_op *op, const px_value *args) {
+  void *result = NULL;
+  PX_F_TRY(px_op_call(op, PX_CALL_INPLACE, args, &result));
+  return *out = (px_tensor *)result, PX_OK;
+}
 static double apply(char op, double a, double b) {
   return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
 }
@@ -72,15 +77,31 @@ px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args
   return px__f_call(out, op, wide);
 }
 
-px_status px__any_of_samples(bool *out, const px_tensor *truths) {
-  PX_SCOPED(px_tensor) any = NULL;
+// Reads a reduction of the elements of all samples. Tensors without elements or data keep *out.
+static px_status read_samples(bool *out, const px_tensor *truths,
+                              px_status (*reduce)(px_tensor **, const px_tensor *, const int64_t *,
+                                                  int64_t, bool)) {
+  PX_SCOPED(px_tensor) reduced = NULL;
   px_scalar found;
-  *out = false;
   while (px_tensor_is_batched(truths)) truths = px_tensor_physical(truths);
   if (px_tensor_device(truths).type == PX_META || !px_tensor_numel(truths)) return PX_OK;
-  PX_TRY(px_any(&any, truths, NULL, 0, false));
-  PX_TRY(px_tensor_item(&found, any));
+  PX_TRY(reduce(&reduced, truths, NULL, 0, false));
+  PX_TRY(px_tensor_item(&found, reduced));
   *out = px_scalar_int(found) != 0;
+  return PX_OK;
+}
+px_status px__any_of_samples(bool *out, const px_tensor *truths) {
+  *out = false;
+  return read_samples(out, truths, px_any);
+}
+px_status px__all_of_samples(bool *out, const px_tensor *truths) {
+  *out = true;
+  return read_samples(out, truths, px_all);
+}
+px_status px__item_of(int64_t *out, const px_tensor *t) {
+  px_scalar number;
+  PX_TRY(px_tensor_item(&number, t));
+  *out = px_scalar_int(number);
   return PX_OK;
 }
 

@@ -36,6 +36,10 @@ px_status px__f_call(px_tensor **out, const px_op *op, const px_value *args)
 px_status px__f_call_all(px_tensor **out, int count, const px_op *op, const px_value *args)
     __attribute__((warn_unused_result));
 
+// Calls an op in place on its first argument, and returns it.
+px_status px__f_call_in_place(px_tensor **out, const px_op *op, const px_value *args)
+    __attribute__((warn_unused_result));
+
 // The same for a pointwise op in a gradient, which computes in float64 if all its tensors are
 // numbers: their dtype is not that of the gradient.
 px_status px__f_call_wide(px_tensor **out, const px_op *op, const px_value *args)
@@ -76,7 +80,9 @@ static inline px_value px__f_sizes(px_value v) {
                                  : PX_IS(NULL, 0);
 }
 static inline px_value px__f_numel(px_value v) {
-  return PX_I(v.kind == PX_ARG_TENSOR ? px_tensor_numel(v.v.tensor) : 1);
+  int64_t n = v.kind == PX_ARG_TENSOR ? px_tensor_numel(v.v.tensor) : 1;
+  for (int d = 0; d < (v.kind == PX_ARG_INTS ? v.n : 0); d++) n *= v.v.ints[d];
+  return PX_I(n);
 }
 static inline px_value px__f_ndim(px_value v) {
   return PX_I(v.kind == PX_ARG_TENSOR ? px_tensor_ndim(v.v.tensor) : 0);

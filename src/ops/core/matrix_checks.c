@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks, results and batches of matrix ops.
+// Checks and results of matrix ops.
 #include "ops/core/matrix_checks.h"
-
-#include <stdio.h>
-
-#include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 
 // ---- checks
 
@@ -91,70 +86,4 @@ px_status px__lines_result(px_call *call, int i, const px_tensor *t, int64_t n, 
   px__sizes_copy(sizes, t->sizes, ndim);
   if (n >= 0) sizes[ndim++] = n;
   return px_tensor_empty(&call->results[i], ndim, sizes, dtype, px__tensor_device(t));
-}
-
-// ---- batches
-
-static px_status expand_to(px_tensor **out, const px_tensor *t, int last, int ndim,
-                           const int64_t *batch) {
-  int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(px__check_ndim(ndim + last));
-  px__sizes_copy(sizes, batch, ndim);
-  px__sizes_copy(sizes + ndim, t->sizes + t->ndim - last, last);
-  if (!px__has_sizes(t, ndim + last, sizes)) return px_expand(out, t, sizes, ndim + last);
-  *out = px_retain(t);
-  return PX_OK;
-}
-px_status px__expand_batch(px_tensor **out, const px_tensor *t, int last, const px_tensor *like) {
-  return expand_to(out, t, last, like->ndim - 2, like->sizes);
-}
-px_status px__match_batches(px_tensor **a_out, px_tensor **b_out, const px_tensor *a,
-                            const px_tensor *b) {
-  int64_t sizes[PX_MAX_DIMS];
-  int ndim;
-  PX_TRY(px__broadcast(&ndim, sizes, a->ndim - 2, a->sizes, b->ndim - 2, b->sizes));
-  PX_TRY(expand_to(a_out, a, 2, ndim, sizes));
-  return expand_to(b_out, b, 2, ndim, sizes);
-}
-
-// ---- errors
-
-static px_status fail_with(px_status code, const char *name, const char *text, int64_t element,
-                           int number) {
-  char batch_text[48] = "";
-  if (element >= 0)
-    snprintf(batch_text, sizeof batch_text, "(Batch element %lld): ", (long long)element);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-  PX_CHECK(number > 0, code,
-           "%s: %sThe algorithm failed to converge because the input matrix contained non-finite "
-           "values.",
-           name, batch_text);
-  PX_FAIL(code, text, name, batch_text, number, number);
-#pragma GCC diagnostic pop
-}
-static px_status find_info(const int32_t *numbers, const px_tensor *info, px_status code,
-                           const char *name, const char *text) {
-  for (int64_t i = 0; i < info->numel; i++)
-    if (numbers[i]) return fail_with(code, name, text, info->ndim ? i : -1, numbers[i]);
-  return PX_OK;
-}
-px_status px__check_info(const px_tensor *info, px_status code, const char *name,
-                         const char *text) {
-  px_device_type type = (px_device_type)px__tensor_device(info).type;
-  info = px__innermost_physical(info);
-  if (type == PX_META || !info->numel) return PX_OK;
-  if (type == PX_CPU) return find_info(px_tensor_data(info), info, code, name, text);
-  PX_SCOPED(px_tensor) any = NULL;
-  px_scalar failed;
-  PX_TRY(px_any(&any, info, NULL, 0, false));
-  PX_TRY(px_tensor_item(&failed, any));
-  if (!px_scalar_int(failed)) return PX_OK;
-  size_t bytes = (size_t)info->numel * sizeof(int32_t);
-  int32_t *numbers;
-  PX_TRY(px__alloc((void **)&numbers, bytes));
-  px_status status = px_tensor_read(info, numbers, bytes);
-  if (status == PX_OK) status = find_info(numbers, info, code, name, text);
-  px__free(numbers);
-  return status;
 }

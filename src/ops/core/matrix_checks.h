@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by batched matrix ops: PyTorch's argument checks, column-major results as written by
-// LAPACK, broadcasting of batches, and error codes of decompositions.
+// Shared by batched matrix ops: PyTorch's argument checks, and column-major results as written by
+// LAPACK.
 #pragma once
 #include "ops/core/run.h"
 
@@ -42,20 +42,4 @@ px_status px__matrices_result_of(px_call *call, int i, const px_tensor *t, int64
                                  px_dtype dtype) __attribute__((warn_unused_result));
 // Makes result i: n elements per matrix of t, or a single one if n is -1.
 px_status px__lines_result(px_call *call, int i, const px_tensor *t, int64_t n, px_dtype dtype)
-    __attribute__((warn_unused_result));
-
-// ---- batches
-
-// Broadcasts the batches of a and b; the last two dimensions are matrices.
-px_status px__match_batches(px_tensor **a_out, px_tensor **b_out, const px_tensor *a,
-                            const px_tensor *b) __attribute__((warn_unused_result));
-// Expands t to the batch of `like`. `last`: number of dimensions of t that are not batch.
-px_status px__expand_batch(px_tensor **out, const px_tensor *t, int last, const px_tensor *like)
-    __attribute__((warn_unused_result));
-
-// ---- errors from decompositions
-
-// Fails for the first non-zero element of info. Arguments of the text: name, the matrix in a batch
-// ("(Batch element 2): "), and the element, twice.
-px_status px__check_info(const px_tensor *info, px_status code, const char *name, const char *text)
     __attribute__((warn_unused_result));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of matrix powers, products and exponentials, and of linear algebra on tensors
-// reshaped to matrices. They are composites of products, decompositions and solves.
+// Run functions of matrix powers, products and exponentials. They are in C because the number of
+// products depends on an exponent, on the operands or on a norm.
 #include <math.h>
 
 #include "hidden/powers.h"
@@ -252,52 +252,4 @@ PX_RUN(_linalg_matrix_exp) {
   for (int k = 0; k <= STEP; k++) px_release(powers[k]);
   PX_TRY(status);
   return px__tensor_to(&call->results[0], wide_result, dtype, PX_DEVICE_NONE);
-}
-// ---- tensors as matrices
-
-PX_RUN(linalg_tensorinv) {
-  const px_tensor *self = args->self;
-  int ind = (int)px__min(args->ind, self->ndim);
-  int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(self->sizes, ind);
-  int64_t columns = px__sizes_product(self->sizes + ind, self->ndim - ind);
-  PX_SCOPED(px_tensor) matrix = NULL;
-  PX_SCOPED(px_tensor) inverse = NULL;
-  PX_SCOPED(px_tensor) info = NULL;
-  PX_CHECK(rows == columns, PX_RUNTIME,
-           "Expected self to satisfy the requirement prod(self.shape[ind:]) == "
-           "prod(self.shape[:ind]), but got %lld != %lld",
-           (long long)columns, (long long)rows);
-  PX_TRY(px_reshape(&matrix, self, (const int64_t[]){rows, columns}, 2));
-  PX_TRY(px_linalg_inv_ex(&inverse, &info, matrix, false));
-  PX_TRY(px__check_info(info, PX_LINALG, "inv",
-                        "%s: %sThe diagonal element %d is zero, the inversion could not be "
-                        "completed because the input matrix is singular."));
-  px__sizes_copy(sizes, self->sizes + ind, self->ndim - ind);
-  px__sizes_copy(sizes + self->ndim - ind, self->sizes, ind);
-  return px_reshape(&call->results[0], inverse, sizes, self->ndim);
-}
-static px_status move_dims_last(px_tensor **out, const px_tensor *t, px_value dims) {
-  int64_t to[PX_MAX_DIMS];
-  if (!px__given(dims)) return *out = px_retain(t), PX_OK;
-  PX_TRY(px__check_ndim(dims.n));
-  for (int k = 0; k < dims.n; k++) to[k] = k - dims.n;
-  return px_movedim(out, t, dims.v.ints, dims.n, to, dims.n);
-}
-PX_RUN(linalg_tensorsolve) {
-  const px_tensor *other = args->other;
-  PX_SCOPED(px_tensor) self = NULL;
-  PX_SCOPED(px_tensor) matrix = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) solution = NULL;
-  PX_TRY(move_dims_last(&self, args->self, args->dims));
-  int leading = (int)px__min(other->ndim, self->ndim), kept = self->ndim - leading;
-  int64_t n = px__sizes_product(self->sizes + leading, kept), all = other->numel;
-  PX_CHECK(n == all, PX_RUNTIME,
-           "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
-           "prod(self.shape[:other.ndim]), but got %lld != %lld",
-           (long long)n, (long long)all);
-  PX_TRY(px_reshape(&matrix, self, (const int64_t[]){n, n}, 2));
-  PX_TRY(px_reshape(&flat, other, &n, 1));
-  PX_TRY(px_linalg_solve(&solution, matrix, flat, true));
-  return px_reshape(&call->results[0], solution, self->sizes + leading, kept);
 }
