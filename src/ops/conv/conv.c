@@ -26,21 +26,6 @@ static px_status unbatched(px_call *call) {
   PX_TRY(px_op_call(call->op, PX_CALL_NEW, values, (void **)&result));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
-// An empty result. It depends on all arguments, with zero gradients.
-static px_status empty_result(px_tensor **out, const px_tensor *const tensors[3], int dims,
-                              const int64_t *sizes) {
-  PX_SCOPED(px_tensor) total = NULL;
-  PX_TRY(px_zeros(&total, sizes, dims + 2, (px_dtype)tensors[0]->dtype,
-                  px__tensor_device(tensors[0]), false, false));
-  for (int i = 0; i < 3 && tensors[i]; i++) {
-    PX_SCOPED(px_tensor) before = PX_MOVE(total);
-    PX_SCOPED(px_tensor) sum = NULL;
-    PX_TRY(px_sum(&sum, tensors[i], NULL, 0, false, PX_DTYPE_NONE));
-    PX_TRY(px_add(&total, before, sum, px_int(1)));
-  }
-  *out = PX_MOVE(total);
-  return PX_OK;
-}
 static px_status conv_of_integers(px_call *call) {
   const px_value *a = call->args, operands[] = {a[0], a[1], a[3], a[4], a[5], a[6]};
   PX_SCOPED(px_tensor) made = NULL;
@@ -61,8 +46,8 @@ PX_RUN(conv) {
   if (!x->sizes[1]) {
     sizes[1] = 0;  // as in PyTorch
     call->composed = true;
-    const px_tensor *const operands[] = {x, w, args->bias};
-    return empty_result(&call->results[0], operands, dims, sizes);
+    return px__formula_empty_conv(
+        call->results, (px_value[]){PX_T(x), PX_T(w), PX_T(args->bias), PX_IS(sizes, dims + 2)});
   }
   if (px__conv_by_images(call, dims, x)) return px__call_function(call, px__conv_of_images);
   return px__call_result(call, 0, dims + 2, sizes, (px_dtype)x->dtype);
@@ -226,7 +211,8 @@ static px_status transpose_batch(px_tensor **out, const px__conv_transpose_args 
            "Only zero batch or zero channel inputs are supported, but got input shape: %s",
            px__size_text(text, sizeof text, x));
   if (!sizes[0] || !sizes[1] || !x->numel)
-    return empty_result(out, (const px_tensor *[]){x, w, args->bias}, dims, sizes);
+    return px__formula_empty_conv(
+        out, (px_value[]){PX_T(x), PX_T(w), PX_T(args->bias), PX_IS(sizes, dims + 2)});
   int paddings = split_output_padding(&extra, args, dims, sizes);
   PX_TRY((dims == 2 ? px_conv2d_backward_input : px_conv3d_backward_input)(
       &made, x, w, sizes, dims + 2, stride.v.ints, stride.n, extra.padding, paddings,

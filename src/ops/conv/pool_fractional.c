@@ -3,12 +3,7 @@
 // indices of all windows are computed as tensors, so all devices support it, and the gradient is
 // that of gather.
 #include "formulas.h"
-#include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
-#include "phlox/ops/volume.h"
 #include "ops/core/run.h"
 #include "run_functions/volume.h"
 
@@ -69,12 +64,9 @@ static double step_of(const pool *p, int k) {
 // in 2-d.
 static px_status window_starts(px_tensor **out, const pool *p, int k) {
   int sample_dim = p->dims == 2 ? 1 - k : k;
-  PX_SCOPED(px_tensor) samples = NULL;
-  PX_SCOPED(px_tensor) sample = NULL;
-  PX_TRY(px_narrow(&samples, p->samples, 0, 0, p->x->sizes[0]));
-  PX_TRY(px_narrow(&sample, samples, 2, sample_dim, 1));
-  const px_value given[] = {PX_T(sample), PX_I(p->in[k] - p->kernel[k]), PX_I(p->out[k]),
-                            PX_F(step_of(p, k))};
+  const px_value given[] = {PX_T(p->samples), PX_I(p->x->sizes[0]),
+                            PX_I(sample_dim), PX_I(p->in[k] - p->kernel[k]),
+                            PX_I(p->out[k]),  PX_F(step_of(p, k))};
   return px__formula_fractional_starts(out, given);
 }
 
@@ -108,19 +100,15 @@ static px_status max_indices(px_tensor **out, const pool *p, px_tensor *flat) {
   return px__formula_fractional_maxima(out, given);
 }
 
-static px_status run(px_tensor **output, px_tensor **indices, const pool *p) {
+static px_status run(px_tensor **results, const pool *p, bool batched) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) element_index = NULL;
-  PX_SCOPED(px_tensor) values = NULL;
-  int64_t sizes[2 + DIMS] = {p->x->sizes[0], p->x->sizes[1]};
-  memcpy(sizes + 2, p->out, (size_t)p->dims * sizeof *sizes);
+  PX_SCOPED(px_tensor) at = NULL;
   PX_TRY(px_flatten(&flat, p->x, 2, -1));
   PX_TRY(px_detach(&plain, flat));
-  PX_TRY(max_indices(&element_index, p, plain));
-  PX_TRY(px_gather(&values, flat, 2, element_index, false));
-  PX_TRY(px_reshape(output, values, sizes, 2 + p->dims));
-  return px_reshape(indices, element_index, sizes, 2 + p->dims);
+  PX_TRY(max_indices(&at, p, plain));
+  return px__formula_fractional_results(
+      results, (px_value[]){PX_T(flat), PX_T(at), PX_IS(p->out, p->dims), PX_B(batched)});
 }
 
 static int64_t number_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }
@@ -128,8 +116,6 @@ static int64_t number_at(px_value list, int k) { return list.v.ints[list.n == 1 
 static px_status fractional(px_call *call, int dims, px_tensor *self, px_value kernel,
                             px_value size, const px_tensor *samples) {
   PX_SCOPED(px_tensor) batch = NULL;
-  PX_SCOPED(px_tensor) output = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
   bool batched = self->ndim == dims + 2;
   PX_CHECK(batched || self->ndim == dims + 1, PX_RUNTIME,
            "%s(): expected %dD or %dD input, but got a tensor of %d dimensions", call->op->name,
@@ -144,13 +130,7 @@ static px_status fractional(px_call *call, int dims, px_tensor *self, px_value k
     p.kernel[k] = number_at(kernel, k), p.out[k] = number_at(size, k);
   }
   PX_TRY(check_pool(&p));
-  PX_TRY(run(&output, &indices, &p));
-  if (!batched) {
-    PX_TRY(px_squeeze_dim(&call->results[0], output, (int64_t[]){0}, 1));
-    return px_squeeze_dim(&call->results[1], indices, (int64_t[]){0}, 1);
-  }
-  call->results[0] = PX_MOVE(output), call->results[1] = PX_MOVE(indices);
-  return PX_OK;
+  return run(call->results, &p, batched);
 }
 
 PX_RUN(fractional_max_pool2d) {

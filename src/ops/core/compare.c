@@ -2,7 +2,6 @@
 // Comparisons. Most pointwise ones pass their operands through before the launch. Devices have no
 // kernel for complex equality: the ops compare both parts. `where` accepts uint8 conditions.
 
-#include "hidden/pointwise.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -100,18 +99,3 @@ PX_RUN(where) {
 }
 
 // ---- isclose
-
-// Differences of integers may overflow, and a relative tolerance is no integer.
-PX_RUN(isclose) {
-  double rtol = args->rtol, atol = args->atol;
-  px_dtype dtype = (px_dtype)args->self->dtype;
-  if (!px_dtype_is_integer(dtype) && dtype != PX_BOOL)
-    return px_isclose_of_floats(&call->results[0], args->self, args->other, rtol, atol,
-                                args->equal_nan);
-  if (rtol == 0 && atol == 0) return px_eq(&call->results[0], args->self, args->other);
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) b = NULL;
-  PX_TRY(px__tensor_to(&a, args->self, PX_FLOAT64, PX_DEVICE_NONE));
-  PX_TRY(px__tensor_to(&b, args->other, PX_FLOAT64, PX_DEVICE_NONE));
-  return px_isclose_of_floats(&call->results[0], a, b, rtol, atol, false);
-}

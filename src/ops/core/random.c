@@ -6,7 +6,6 @@
 #include "hidden/random.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
@@ -96,34 +95,6 @@ PX_RUN(_normal_parts) {
   PX_TRY(parts_like(&parts, args->self));
   PX_TRY(px_normal_(parts, args->mean, args->std / sqrt(2), args->generator));
   return px_view_as_complex(&call->results[0], parts);
-}
-PX_RUN(poisson) { return px_poisson_draw(&call->results[0], args->self, args->generator); }
-PX_RUN(binomial) {
-  PX_SCOPED(px_tensor) count = NULL;
-  PX_SCOPED(px_tensor) prob = NULL;
-  const px_tensor *a = args->count, *b = args->prob;
-  int64_t sizes[PX_MAX_DIMS];
-  int ndim;
-  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
-  PX_TRY(px_expand(&count, a, sizes, ndim));
-  PX_TRY(px_expand(&prob, b, sizes, ndim));
-  return px_binomial_draw(&call->results[0], count, prob, args->generator);
-}
-// Computed in float64: with small concentrations, shares underflow in float32.
-PX_RUN(_sample_dirichlet) {
-  px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) drawn = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) shares = NULL;
-  PX_SCOPED(px_tensor) minimum = NULL;
-  PX_TRY(px_to(&wide, self, PX_FLOAT64, PX_DEVICE_NONE, false, false));
-  PX_TRY(px__standard_gamma(&drawn, wide, args->generator));
-  PX_TRY(px_sum(&sum, drawn, (const int64_t[]){-1}, 1, true, PX_DTYPE_NONE));
-  PX_TRY(px_div(&shares, drawn, sum));
-  PX_TRY(px_tensor_from_scalar(&minimum, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
-  PX_TRY(px_clamp_(shares, minimum, NULL));
-  return px_to(&call->results[0], shares, (px_dtype)self->dtype, PX_DEVICE_NONE, false, false);
 }
 PX_RUN(randperm_fill) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));

@@ -37,8 +37,6 @@
 // sizes with the dimension kept (sort.c).
 px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim)
     __attribute__((warn_unused_result));
-// A 0-d NaN of t's dtype, or its integer conversion: the median of an empty tensor (sort.c).
-px_status px__nan_scalar(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
 // The values of px_sort along dim. Indices are computed only if the gradient needs them.
 px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
     __attribute__((warn_unused_result));

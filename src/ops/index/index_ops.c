@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Indexing ops: shapes and checks. index.c moves the elements.
+#include "formulas.h"
 #include "hidden/view.h"
 #include "ops/index/index_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -479,22 +480,14 @@ PX_RUN(bincount) {
   return put(&p, made, to, amount, true);
 }
 
+// The result has the order of dimensions of self.
 PX_RUN(put) {
   const px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) positions = NULL;
-  PX_SCOPED(px_tensor) done = NULL;
-  PX_TRY(px__call_same_device(call));
-  PX_TRY(px_reshape(&flat, self, &self->numel, 1));
-  PX_TRY(px_reshape(&positions, args->index, &args->index->numel, 1));
-  PX_TRY(px_reshape(&values, args->source, &args->index->numel, 1));
-  PX_TRY(
-      px_index_put(&done, flat, &positions, 1, (const int64_t[]){0}, 1, values, args->accumulate));
-  if (self->contiguous) return px_reshape(&call->results[0], done, self->sizes, self->ndim);
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) ordered = NULL;
-  PX_TRY(px_reshape(&made, done, self->sizes, self->ndim));
+  PX_TRY(px__call_same_device(call));
+  if (self->contiguous) return px__formula_put_flat(call->results, call->args);
+  PX_TRY(px__formula_put_flat(&made, call->args));
   PX_TRY(px__empty_as(&ordered, self, (px_dtype)self->dtype, px__tensor_device(self)));
   PX_TRY(px_copy_(ordered, made, false));
   call->results[0] = PX_MOVE(ordered);

@@ -97,26 +97,6 @@ static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, 
            offsets ? "offsets" : "lengths", px_dtype_class((px_dtype)lengths->dtype));
   return PX_OK;
 }
-static px_status check_values(const px_tensor *lengths, int64_t n) {
-  PX_SCOPED(px_tensor) lowest_values = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) wrong = NULL;
-  px_scalar found;
-  int64_t last = -1;
-  if (px__is_meta(lengths)) return PX_OK;
-  PX_TRY(px_min(&lowest_values, lengths));
-  PX_TRY(px_tensor_item(&found, lowest_values));
-  PX_CHECK(px_scalar_int(found) >= 0, PX_RUNTIME, "lengths contains negative value!");
-  PX_TRY(px_sum(&sums, lengths, &last, 1, false, PX_DTYPE_NONE));
-  PX_TRY(px_ne_scalar(&wrong, sums, px_int(n)));
-  PX_SCOPED(px_tensor) any = NULL;
-  PX_TRY(px_any(&any, wrong, NULL, 0, false));
-  PX_TRY(px_tensor_item(&found, any));
-  PX_CHECK(!px_scalar_int(found), PX_RUNTIME,
-           "segment_reduce(): Expected all rows of lengths along axis to sum to "
-           "data.size(lengths.dim()-1) when !unsafe.");
-  return PX_OK;
-}
 // PyTorch's text for empty offsets: a result with -1 segments.
 static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, int axis) {
   int64_t sizes[PX_MAX_DIMS];
@@ -133,6 +113,5 @@ PX_RUN(segment_reduce) {
   int axis;
   PX_TRY(px__wrap_dim(&axis, args->axis, data->ndim));
   PX_TRY(check_lengths(data, given, axis, !args->lengths));
-  if (!args->lengths) return check_offsets(given, data, axis);
-  return args->unsafe ? PX_OK : check_values(given, data->sizes[axis]);
+  return args->lengths ? PX_OK : check_offsets(given, data, axis);
 }

@@ -2,7 +2,7 @@
 // Ops over masks, triangles and diagonals. The number of elements selected by a mask is read back
 // from the device, so these ops wait for it.
 #include "call/checks.h"
-#include "hidden/index.h"
+#include "formulas.h"
 #include "ops/index/index_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -28,13 +28,7 @@ px_status px__index_max(px_tensor **out, const px_tensor *self) {
 // Row-major indices of the true elements of mask, expanded to the sizes.
 static px_status flat_indices(px_tensor **out, const px_tensor *mask, int ndim,
                               const int64_t *sizes) {
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_TRY(px_expand(&wide, mask, sizes, ndim));
-  PX_TRY(px_reshape(&flat, wide, (const int64_t[]){-1}, 1));
-  PX_TRY(px__nonzero(&rows, flat));
-  return px_reshape(out, rows, (const int64_t[]){-1}, 1);
+  return px__formula_row_major_indices(out, (px_value[]){PX_T(mask), PX_IS(sizes, ndim)});
 }
 
 // masked_select by its own kernel, if the backend has one.

@@ -73,22 +73,6 @@ PX_RUN(kthvalue_out) {
   return px__resize_reduced(call, args->self, args->dim, args->keepdim);
 }
 
-px_status px__nan_scalar(px_tensor **out, const px_tensor *t) {
-  px_dtype dtype = (px_dtype)t->dtype;
-  int64_t integer = dtype == PX_INT64 ? INT64_MIN : dtype == PX_INT32 ? INT32_MIN : 0;
-  px_scalar nan = px_dtype_is_float(dtype) ? px_float(NAN) : px_int(integer);
-  return px_full(out, NULL, 0, nan, dtype, px__tensor_device(t), false, false);
-}
-
-PX_RUN(median) {
-  const px_tensor *t = args->self;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) index = NULL;
-  int64_t n = t->numel;
-  if (n == 0) return px__nan_scalar(&call->results[0], t);
-  PX_TRY(px_reshape(&flat, t, &n, 1));
-  return px_median_dim(&call->results[0], &index, flat, 0, false);
-}
 PX_VMAP_RULE(median) {
   const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) lines = NULL;

@@ -9,9 +9,6 @@
 #include "formulas.h"
 #include "hidden/factor.h"
 #include "ops/core/matrix_checks.h"
-#include "phlox/ops/arithmetic.h"
-#include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 #include "run_functions/factor.h"
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }

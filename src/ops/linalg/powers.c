@@ -3,16 +3,13 @@
 // products depends on an exponent, on the operands or on a norm.
 #include <math.h>
 
-#include "hidden/powers.h"
 #include "ops/core/matrix_checks.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factor.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/pointwise.h"
-#include "phlox/ops/powers.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/solve.h"
 #include "phlox/ops/view.h"

@@ -5,16 +5,12 @@
 
 #include "call/autocast.h"
 #include "formulas.h"
-#include "hidden/loss.h"
 #include "ops/core/run.h"
 #include "phlox/graph.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/loss.h"
-#include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
@@ -79,12 +75,12 @@ static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weigh
            tuple_text(have, sizeof have, bias->sizes, bias->ndim));
   return PX_OK;
 }
+// The logits have the sizes (N, classes) of the input and the weight.
 PX_RUN(linear_cross_entropy) {
-  const px_tensor *x = args->input, *weight = args->linear_weight, *bias = args->linear_bias;
-  int64_t sizes[PX_MAX_DIMS], inferred = -1;
-  int last = weight->ndim - 1, ndim = 0, lead = x->ndim - 1;
-  int64_t features = weight->sizes[last], rows = px__sizes_product(weight->sizes, last);
-  if (bias) PX_TRY(check_linear_bias(bias, weight));
+  const px_tensor *x = args->input, *weight = args->linear_weight, *target = args->target;
+  int last = weight->ndim - 1, lead = x->ndim - 1;
+  int64_t features = weight->sizes[last];
+  if (args->linear_bias) PX_TRY(check_linear_bias(args->linear_bias, weight));
   char text[128];
   PX_CHECK(
       lead || weight->ndim == 2, PX_RUNTIME,
@@ -93,24 +89,11 @@ PX_RUN(linear_cross_entropy) {
       tuple_text(text, sizeof text, weight->sizes, weight->ndim), (long long)features,
       (long long)features);
   PX_TRY(px__check_ndim(lead + last));
-  if (lead) sizes[ndim++] = x->sizes[0];
-  for (int d = 0; d < last; d++) sizes[ndim++] = weight->sizes[d];
-  const px_tensor *target = args->target;
-  bool soft = target->ndim == ndim;
-  for (int d = 0; soft && d < ndim; d++) soft = target->sizes[d] == sizes[d];
+  bool soft = target->ndim == lead + last && (!lead || target->sizes[0] == x->sizes[0]);
+  for (int d = 0; soft && d < last; d++) soft = target->sizes[lead + d] == weight->sizes[d];
   PX_CHECK(!soft || !px__given(args->ignore_index), PX_RUNTIME,
            "ignore_index cannot be specified when target contains probabilities");
-  PX_SCOPED(px_tensor) matrix = NULL;
-  PX_SCOPED(px_tensor) shift = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) logits = NULL;
-  PX_TRY(px_reshape(&matrix, weight, (const int64_t[]){rows, features}, 2));
-  if (bias) PX_TRY(px_reshape(&shift, bias, &inferred, 1));
-  PX_TRY(px_linear(&flat, x, matrix, shift));
-  PX_TRY(px_reshape(&logits, flat, sizes, ndim));
-  return px_cross_entropy(&call->results[0], logits, target, args->weight,
-                          px__given(args->ignore_index) ? args->ignore_index.v.i : -100,
-                          args->reduction, args->label_smoothing);
+  return PX_OK;
 }
 
 // ---- composed losses

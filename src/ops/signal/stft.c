@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the short-time Fourier transform and its inverse.
+// Checks of the short-time Fourier transform and its inverse, whose texts repeat the call. The
+// transforms are formulas of ops/fft.op.
 #include "formulas.h"
-#include "hidden/fft.h"
-#include "hidden/view.h"
 #include "ops/core/run.h"
-#include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 #include "run_functions/fft.h"
 
 #include <stdarg.h>
@@ -18,7 +11,7 @@
 
 // The parameters of a call.
 typedef struct frames {
-  int64_t n_fft, hop, win, count;
+  int64_t n_fft, hop, win;
   const px_tensor *window;  // or NULL
   char text[512];           // text of the call, for errors
 } frames;
@@ -84,15 +77,6 @@ static px_status warn_of_no_window(const px_tensor *window, const char *why) {
                  why);
 }
 
-static px_status padded_window(px_tensor **out, const frames *f, const px_tensor *signal) {
-  return px__formula_padded_window(
-      out, (px_value[]){PX_T(signal), PX_T(f->window), PX_I(f->win), PX_I(f->n_fft)});
-}
-static px_status retained(px_tensor **out, const px_tensor *t) {
-  *out = px_retain((px_tensor *)t);
-  return PX_OK;
-}
-
 // ---- forward
 
 static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
@@ -113,17 +97,6 @@ static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
             text, (long long)f->win, px__size_text(sizes, sizeof sizes, f->window));
   return PX_OK;
 }
-static px_status transform(px_tensor **out, const px_tensor *windowed, bool normalized,
-                           px_value onesided) {
-  bool complex = px_dtype_is_complex((px_dtype)windowed->dtype);
-  bool half = px__given(onesided) ? px_value_int(onesided) : !complex;
-  const int64_t dim = 2;
-  PX_CHECK(!complex || !half, PX_RUNTIME,
-           "Cannot have onesided output if window or input is complex");
-  return complex ? px__fft_c2c(out, windowed, &dim, 1, normalized, 1)
-                 : px__fft_r2c(out, windowed, &dim, 1, normalized, half);
-}
-
 // True if the result is complex. Real input requires an explicit return_complex.
 static px_status read_complex(bool *out, const px_tensor *self, const px_tensor *window,
                               px_value requested) {
@@ -144,15 +117,15 @@ static px_status read_complex(bool *out, const px_tensor *self, const px_tensor 
 PX_RUN(stft) {
   const px_tensor *self = args->self;
   frames f;
-  bool as_complex, unbatched = self->ndim == 1;
+  bool as_complex;
   PX_SCOPED(px_tensor) signal = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) windowed = NULL;
-  PX_SCOPED(px_tensor) result = NULL;
   PX_CHECK(!args->center || !px__given(args->align_to_window), PX_RUNTIME,
            "stft align_to_window should only be set when center = false");
   const px_value centred[] = {PX_T(self), PX_I(args->n_fft / 2), PX_TX(args->pad_mode)};
-  PX_TRY(args->center ? px__formula_centred(&signal, centred) : retained(&signal, self));
+  if (args->center)
+    PX_TRY(px__formula_centred(&signal, centred));
+  else
+    signal = px_retain(args->self);
   PX_TRY(check_device(self, args->window, "stft"));
   start_frames(&f, signal, args->n_fft, args->hop_length, args->win_length, args->window, "stft");
   add_text(&f, ", normalized=%d, onesided=%s, return_complex=%s, align_to_window=%s)",
@@ -168,15 +141,12 @@ PX_RUN(stft) {
            "%s : expected a tensor of floating point or complex values", f.text);
   PX_CHECK(signal->ndim == 1 || signal->ndim == 2, PX_RUNTIME, "%s : expected a 1D or 2D tensor",
            f.text);
-  PX_TRY(unbatched ? px_unsqueeze(&rows, signal, 0) : retained(&rows, signal));
-  PX_TRY(check_stft(self, &f, rows->sizes[1]));
+  PX_TRY(check_stft(self, &f, signal->sizes[signal->ndim - 1]));
   bool aligned = px__given(args->align_to_window) && px_value_int(args->align_to_window);
-  PX_TRY(px__formula_windowed_frames(
-      &windowed, (px_value[]){PX_T(rows), PX_T(f.window), PX_I(f.n_fft), PX_I(f.hop), PX_I(f.win),
-                              PX_B(aligned)}));
-  PX_TRY(transform(&result, windowed, args->normalized, args->onesided));
-  return px__formula_spectrogram(call->results,
-                                 (px_value[]){PX_T(result), PX_B(as_complex), PX_B(unbatched)});
+  return px__formula_short_time_spectrum(
+      call->results,
+      (px_value[]){PX_T(signal), PX_T(f.window), PX_I(f.n_fft), PX_I(f.hop), PX_I(f.win),
+                   PX_B(aligned), PX_B(args->normalized), args->onesided, PX_B(as_complex)});
 }
 
 // ---- inverse
@@ -205,72 +175,10 @@ static px_status check_istft(const px_tensor *self, frames *f, px_value onesided
   return PX_OK;
 }
 
-// The inverse transforms of the frames: (batch, count, n_fft).
-static px_status transform_back(px_tensor **out, const px_tensor *t, const frames *f, bool half,
-                                bool normalized, bool complex) {
-  const int64_t dim = 2;
-  int norm = normalized ? 1 : 2;
-  PX_SCOPED(px_tensor) first = NULL;
-  if (complex) {
-    PX_CHECK(!half, PX_RUNTIME, "Cannot have onesided output if window or input is complex");
-    return px__fft_c2c(out, t, &dim, 1, norm, -1);
-  }
-  PX_CHECK(!f->window || !px_dtype_is_complex((px_dtype)f->window->dtype), PX_RUNTIME,
-           "Complex windows are incompatible with return_complex=False");
-  PX_TRY(half ? retained(&first, t) : px_narrow(&first, t, 2, 0, f->n_fft / 2 + 1));
-  return px__fft_c2r(out, first, dim, norm, f->n_fft);
-}
-
-static px_status check_envelope(const px_tensor *t, const frames *f) {
-  PX_SCOPED(px_tensor) size = NULL;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) minimum = NULL;
-  px_scalar value;
-  PX_TRY(px_tensor_detach(&plain, t));
-  PX_TRY(px_abs(&size, plain));
-  PX_TRY(px_min(&minimum, size));
-  if (px__is_meta(minimum)) return PX_OK;
-  PX_TRY(px_tensor_item(&value, minimum));
-  PX_CHECK(!(px_scalar_float(value) < 1e-11), PX_RUNTIME,
-           "%s window overlap add min: 1\n[ %sBoolType{} ]", f->text,
-           px__tensor_device(t).type == PX_CUDA ? "CUDA" : "CPU");
-  return PX_OK;
-}
-
-// The overlap-add of the windowed frames, divided by the overlap-add of the squared window.
-static px_status reconstruct(px_tensor **out, const px_tensor *windowed, const px_tensor *window,
-                             const frames *f, bool center, px_value length_arg) {
-  int64_t length = f->n_fft + f->hop * (f->count - 1), start = center ? f->n_fft / 2 : 0;
-  int64_t end = px__given(length_arg) ? start + px_value_int(length_arg) : length - start;
-  const int64_t pad[] = {0, end - length};
-  PX_SCOPED(px_tensor) times = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_SCOPED(px_tensor) signal = NULL;
-  PX_TRY(px_mul(&times, windowed, window));
-  PX_TRY(px__formula_overlapped(
-      &sum, (px_value[]){PX_T(times), PX_I(length), PX_I(f->hop), PX_I(start), PX_I(end)}));
-  PX_TRY(px__formula_envelope(&weights, (px_value[]){PX_T(window), PX_I(f->count), PX_I(length),
-                                                     PX_I(f->hop), PX_I(start), PX_I(end)}));
-  PX_TRY(check_envelope(weights, f));
-  PX_TRY(px_div(&signal, sum, weights));
-  if (end <= length) return retained(out, signal);
-  PX_TRY(px_warn(PX_WARN_USER,
-                 "The length of signal is shorter than the length parameter. Result is being "
-                 "padded with zeros in the tail. Please check your center and hop_length "
-                 "settings."));
-  return px_constant_pad_nd(out, signal, pad, 2, px_int(0));
-}
-
 PX_RUN(istft) {
   const px_tensor *self = args->self;
   frames f;
-  bool half, unbatched = self->ndim == 2;
-  PX_SCOPED(px_tensor) batch = NULL;
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) windowed = NULL;
-  PX_SCOPED(px_tensor) window = NULL;
-  PX_SCOPED(px_tensor) signal = NULL;
+  bool half;
   PX_TRY(warn_of_no_window(args->window,
                            ".Please provide the same window used by stft to make the inversion "
                            "lossless."));
@@ -291,12 +199,9 @@ PX_RUN(istft) {
     add_text(&f, "None");
   add_text(&f, ", return_complex=%d)", args->return_complex);
   PX_TRY(check_istft(self, &f, args->onesided, &half));
-  f.count = self->sizes[self->ndim - 1];
-  PX_TRY(padded_window(&window, &f, self));
-  PX_TRY(unbatched ? px_unsqueeze(&batch, self, 0) : retained(&batch, self));
-  PX_TRY(px_transpose(&transposed, batch, 1, 2));
-  PX_TRY(transform_back(&windowed, transposed, &f, half, args->normalized, args->return_complex));
-  PX_TRY(reconstruct(&signal, windowed, window, &f, args->center, args->length));
-  return unbatched ? px_select(&call->results[0], signal, 0, 0)
-                   : retained(&call->results[0], signal);
+  return px__formula_signal_of(
+      call->results,
+      (px_value[]){PX_T(self), PX_T(f.window), PX_I(f.n_fft), PX_I(f.hop), PX_I(f.win),
+                   PX_B(args->center), PX_B(args->normalized), PX_B(half), args->length,
+                   PX_B(args->return_complex), PX_TX(f.text)});
 }

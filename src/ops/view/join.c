@@ -231,36 +231,6 @@ PX_RUN(tile) {
   return px_repeat(&call->results[0], self, repeats, lead + n);
 }
 
-PX_RUN(repeat_interleave) {
-  px_tensor *self = args->self;
-  int64_t repeats = args->repeats, sizes[PX_MAX_DIMS];
-  int dim = 0;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  if (px__given(args->dim)) {
-    PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
-    flat = px_retain(self);
-  } else {
-    PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
-  }
-  PX_CHECK(flat->ndim > 0 && flat->ndim < PX_MAX_DIMS, PX_RUNTIME,
-           "repeat_interleave: unsupported number of dimensions, %d", flat->ndim);
-  PX_TRY(px_unsqueeze(&column, flat, dim + 1));
-  px__sizes_copy(sizes, column->sizes, column->ndim);
-  sizes[dim + 1] = repeats;
-  PX_TRY(px_expand(&wide, column, sizes, column->ndim));
-  px__sizes_copy(sizes, flat->sizes, flat->ndim);
-  PX_CHECK(!px__mul_size(sizes[dim], repeats, &sizes[dim]), PX_RUNTIME,
-           "numel: integer multiplication overflow");
-  PX_CHECK(!px__given(args->output_size) || args->output_size.v.i == sizes[dim], PX_RUNTIME,
-           "repeat_interleave: Invalid output_size, expected %lld but got %lld",
-           (long long)sizes[dim], (long long)args->output_size.v.i);
-  PX_SCOPED(px_tensor) copy = NULL;
-  PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even for one element
-  return px_reshape(&call->results[0], copy, sizes, flat->ndim);
-}
-
 // The host reads the repeats, because the size of the result depends on them.
 static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value size_arg) {
   size_t bytes;
