@@ -72,7 +72,6 @@ static px_status first_code(int64_t *at, int64_t *code, const px_tensor *info) {
   px__free(copied);
   return status;
 }
-px_status px__code_of(int64_t *out, const px_tensor *info);
 px_status px__code_of(int64_t *out, const px_tensor *info) {
   int64_t at;
   return first_code(&at, out, info);

@@ -141,6 +141,8 @@ const char *px__max_text(char text[32], px_dtype dtype);
 // The matrix of a batch whose decomposition failed first, "(Batch element 2): "; empty for one.
 #define PX__BATCH_TEXT(a) px__batch_text((char[48]){0}, a)
 const char *px__batch_text(char text[48], px_value info);
+// The first code other than 0 of all samples.
+px_status px__code_of(int64_t *out, const px_tensor *info) __attribute__((warn_unused_result));
 
 // True if a number fits the dtype of a tensor; wide: float32 for fewer bits. C type names of its
 // elements.

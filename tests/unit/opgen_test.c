@@ -325,6 +325,27 @@ PX_TEST(lets_are_released_after_their_last_reader) {
   CHECK(a && c && a > strstr(text, "{  // b") && a < c);
   CHECK(!strstr(text, "px__f_release(&t[1]);"));
 }
+// Each step of a loop replaces the values of the one before.
+PX_TEST(loops_repeat_formulas) {
+  show("x", OP
+       "  kind composite\n  let s = x(before, other, alpha=k) for k in range(1, ndim(self)) from "
+       "before = x(self, other)\n  body s\n  shape any\n  doc D.\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text,
+               "    for (int64_t i2 = 1; i2 < e2; i2++) {\n"
+               "      const px_value a3[] = {PX_T(t[0]), a[1], PX_F_INT(i2)};\n"
+               "      PX_F_TRY(px__f_call(&t[1], &px__op_x, a3));\n"
+               "      px__f_release(&t[0]);\n      t[0] = PX_MOVE(t[1]);\n    }\n"));
+  REFUSED(OP
+          "  kind composite\n  let s = x(b, b) for k in range(2) from b = self\n  body s\n"
+          "  shape any\n  doc D.\n",
+          "3:36: expected `for NAME in range(A, B) from NAME = START` in formula `x(b, b) for k in "
+          "range(2) from b = self`");
+  REFUSED(OP
+          "  kind composite\n  let s = x(b, k) for k in range(1, 2) from b = self\n  body b\n"
+          "  shape any\n  doc D.\n",
+          "4:8: unknown name 'b' in formula of x");
+}
 // Elements are read only where the choice needs them. Checks of lets follow the lets.
 PX_TEST(some_reads_elements) {
   show("x", GOOD

@@ -32,6 +32,8 @@ typedef struct context {
   // Declared conditions of lets: c1, c2 ...
   const char *conditions[MAX_CONDITIONS];
   int condition_count;
+  const char *const *values;  // of the loop being written
+  int index;                  // number of its index, i1
 } context;
 
 static value write_node(context *x, const og_node *n);
@@ -50,6 +52,13 @@ static bool is_list(const og_node *n) {
   return n->kind == OG_LIST || ((n->kind == OG_CALL || n->kind == OG_SHAPE) && og_is_shape_call(n));
 }
 
+// True for an element of a list of tensors.
+static bool is_element(const og_op *op, const og_node *n) {
+  int i =
+      n->kind == OG_CALL && !strcmp(n->text, "element") ? og_param_find(op, n->items[0]->text) : -1;
+  return i >= 0 && op->params[i].type == OG_TENSORS;
+}
+
 // The sort of a formula's value.
 static sort sort_of(const og_op *op, const og_node *n) {
   int p, which;
@@ -58,6 +67,7 @@ static sort sort_of(const og_op *op, const og_node *n) {
     case OG_NAME:
       if ((p = og_param_find(op, n->text)) >= 0) return sort_of_type(op->params[p].type);
       if ((let = og_let_find(op, n->text, &which))) return sort_of(op, let->node);
+      if (og_loop_name(n->text) == 1) return IS_NUMBER;
       return strcmp(n->text, "recording") ? IS_TENSOR : IS_NUMBER;
     case OG_NUMBER:
     case OG_COMPARE:
@@ -74,8 +84,10 @@ static sort sort_of(const og_op *op, const og_node *n) {
       return *n->text == 'n' || *n->text == 'i' ? IS_NUMBER : IS_OTHER;
     case OG_CALL:
       if (og_is_shape_call(n)) return IS_OTHER;
+      if (is_element(op, n)) return IS_TENSOR;
       return og_is_condition_call(n) || og_is_read(n) ? IS_NUMBER : IS_TENSOR;
     case OG_HELPER:
+    case OG_LOOP:
       return IS_TENSOR;
     case OG_CHOICE:
       return is_list(n) ? IS_OTHER : sort_of(op, n->items[is_none(n->items[0]) ? 2 : 0]);
@@ -133,6 +145,9 @@ static og_value other_name(const og_node *n, void *of) {
   og_value *let = let_value(x, n->text);
   if (let && !let->c) og_die(n->location, "'%s' is used before its let", n->text);
   if (let) return *let;
+  int item = og_loop_name(n->text);
+  if (item == 1) return (og_value){.type = OG_INT, .c = og_format("i%d", x->index)};
+  if (item) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(%s)", x->values[item - 3])};
   int r = x->body ? -1 : og_grad_find(x->op, n->text);
   if (r >= 0) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
   r = x->body ? -1 : og_result_find(x->op, n->text);
@@ -172,7 +187,7 @@ static value write_name(context *x, const og_node *n) {
   const og_param *p = i < 0 ? NULL : &x->op->params[i];
   if (p) return (value){.sort = sort_of_type(p->type), .c = og_format("a[%d]", i), .param = p};
   const og_value *let = let_value(x, n->text);
-  if (let || !strcmp(n->text, "recording")) {
+  if (let || og_loop_name(n->text) || !strcmp(n->text, "recording")) {
     og_value v = other_name(n, x);
     if (v.type != OG_TENSOR) return number_value(v, n);
     return (value){.sort = sort_of(x->op, n), .c = v.c};
@@ -488,6 +503,28 @@ static const char *shared_condition(context *x, const og_node *n) {
 
 static void write_many(context *x, const og_node *n, const char *const *to, int count);
 
+// The values of the loop are in `to`; each step replaces them.
+static void write_loop(context *x, const og_node *n, const char *const *to, int count) {
+  const char *indent = x->indent, *next[OG_OP_RESULTS];
+  int first = x->temporary_count;
+  og_scope names = names_of(x);
+  if (n->count != 3 + count)
+    og_die(n->location, "expected %d values of a loop of %s", count, x->op->name);
+  for (int i = 0; i < count; i++) write_many(x, n->items[3 + i], &to[i], 1);
+  for (int i = 0; i < count; i++) next[i] = og_format("t[%d]", new_temporary(x));
+  x->index = ++x->steps;
+  fprintf(x->to, "%sconst int64_t e%d = %s;\n%sfor (int64_t i%d = %s; i%d < e%d; i%d++) {\n",
+          indent, x->index, og_integer(n->items[2], og_resolve, &names), indent, x->index,
+          og_integer(n->items[1], og_resolve, &names), x->index, x->index, x->index);
+  og_loop = n, x->values = to, x->indent = og_format("%s  ", indent);
+  write_many(x, n->items[0], next, count);
+  for (int i = 0; i < count; i++)
+    fprintf(x->to, "%spx__f_release(&%s);\n%s%s = PX_MOVE(%s);\n", x->indent, to[i], x->indent,
+            to[i], next[i]);
+  og_loop = NULL, x->indent = indent, x->temporary_count = first;
+  fprintf(x->to, "%s}\n", indent);
+}
+
 static void write_branch(context *x, const og_node *n, const char *const *to, int count) {
   const char *indent = x->indent;
   int first = x->temporary_count;
@@ -510,6 +547,10 @@ static void write_many(context *x, const og_node *n, const char *const *to, int 
     return;
   }
   if (is_none(n)) return;
+  if (n->kind == OG_LOOP) {
+    write_loop(x, n, to, count);
+    return;
+  }
   if (count == 1) {
     write_into(x, to[0], n);
     return;
@@ -544,6 +585,14 @@ static value write_constant(const og_node *n) {
   return typed_number(OG_BOOL, truth ? "PX_B(true)" : "PX_B(false)", truth ? "true" : "false");
 }
 
+static value write_element(context *x, const og_node *n) {
+  og_scope names = names_of(x);
+  return (value){
+      .sort = IS_TENSOR,
+      .c = og_format("PX_T(a[%d].v.tensors[%s])", og_param_find(x->op, n->items[0]->text),
+                     og_integer(n->items[1], og_resolve, &names))};
+}
+
 static value write_node(context *x, const og_node *n) {
   switch (n->kind) {
     case OG_NAME:
@@ -567,6 +616,7 @@ static value write_node(context *x, const og_node *n) {
       return write_negate(x, n);
     case OG_CALL:
       if (og_is_read(n)) og_die(n->location, "expected `let NAME = %s(...)`", n->text);
+      if (is_element(x->op, n)) return write_element(x, n);
       if (og_is_condition_call(n)) return write_typed(x, n);
       return og_is_shape_call(n) ? (value){.sort = IS_OTHER, .c = "", .list = n} : write_call(x, n);
     case OG_HELPER:
@@ -595,12 +645,19 @@ static const char *either(const char *a, const char *b) {
   return og_format("((%s) || (%s))", a, b);
 }
 
+static bool mentions_let(const og_node *n, const og_let *let) {
+  for (int i = 0; i < let->count; i++)
+    if (og_mentions(n, let->names[i])) return true;
+  return false;
+}
+
 // Returns the guard of a let in a formula. Other lets count where they are read.
 static const char *guard_of(context *x, const og_node *n, const og_let *let) {
   int which;
   const og_let *read = n->kind == OG_NAME ? og_let_find(x->op, n->text, &which) : NULL;
   if (read) return read == let ? "" : guard_of(x, read->node, let);
   const char *guard = NULL;
+  if (n->kind == OG_LOOP && mentions_let(n->items[0], let)) return "";
   if (n->kind == OG_CHOICE && (reads_elements(n) || sort_of(x->op, n) == IS_TENSOR)) {
     const char *then = guard_of(x, n->items[0], let), *otherwise = guard_of(x, n->items[2], let);
     guard = guard_of(x, n->items[1], let);

@@ -258,6 +258,39 @@ og_node *og_formula_if(const char *text, og_location at, og_node **condition) {
 
 og_node *og_formula(const char *text, og_location at) { return og_formula_if(text, at, NULL); }
 
+// A let: a formula, or `STEP for INDEX in range(A, B) from NAME = START, ...`.
+static og_node *parse_let(const char *text, og_location at) {
+  static const char *const of[] = {"for", NULL}, *const in[] = {"in", NULL},
+                           *const range[] = {"range", NULL}, *const from[] = {"from", NULL};
+  lexer l = {text, text, at};
+  og_node *step = parse_choice(&l);
+  if (take_operator(&l, of)) {
+    og_node *loop = new_node(&l, OG_LOOP, take_word(&l));
+    add_item(&l, loop, NULL, step);
+    bool ranges = take_operator(&l, in) && take_operator(&l, range);
+    og_node *ends = parse_arguments(&l, new_node(&l, OG_LIST, ""));
+    if (!ranges || ends->count != 2 || !take_operator(&l, from))
+      og_die(here(&l), "expected `for NAME in range(A, B) from NAME = START` in formula `%s`",
+             text);
+    for (int i = 0; i < 2; i++) add_item(&l, loop, NULL, ends->items[i]);
+    do {
+      const char *name = take_key(&l);
+      if (!name) og_die(here(&l), "expected `NAME = START` in formula `%s`", text);
+      add_item(&l, loop, name, parse_choice(&l));
+    } while (take(&l, ','));
+    step = loop;
+  }
+  if (peek(&l)) og_die(here(&l), "unexpected '%s' in formula `%s`", l.at, text);
+  return step;
+}
+
+const og_node *og_loop;
+int og_loop_name(const char *name) {
+  for (int i = 3; og_loop && i < og_loop->count; i++)
+    if (!strcmp(og_loop->keys[i], name)) return i;
+  return og_loop && !strcmp(og_loop->text, name);
+}
+
 // A body: one formula, or one for each result, `A, B`.
 static og_node *parse_body(const char *text, og_location at) {
   lexer l = {text, text, at};
@@ -297,10 +330,13 @@ static void save_name(og_op *op, og_node *n, bool shape_only, bool body) {
   int i = og_param_find(op, n->text), which;
   const og_let *let = og_let_find(op, n->text, &which);
   if (let) {
+    const og_node *loop = og_loop;
+    og_loop = NULL;
     walk(op, let->node, false, body);
+    og_loop = loop;
     return;
   }
-  if (!strcmp(n->text, "recording")) return;
+  if (!strcmp(n->text, "recording") || (i < 0 && og_loop_name(n->text))) return;
   if (i < 0 && og_constant_named(n->text)) {
     n->kind = OG_NUMBER, n->text = og_constant_named(n->text);
     return;
@@ -335,7 +371,18 @@ static bool takes_dtype(const og_node *call, int i) {
   return op && at >= 0 && at < op->param_count && op->params[at].type == OG_DTYPE;
 }
 
+static void walk_loop(og_op *op, og_node *n, bool body) {
+  for (int i = 1; i < n->count; i++) walk(op, n->items[i], i < 3, body);
+  og_loop = n;
+  walk(op, n->items[0], false, body);
+  og_loop = NULL;
+}
+
 static void walk(og_op *op, og_node *n, bool shape_only, bool body) {
+  if (n->kind == OG_LOOP) {
+    walk_loop(op, n, body);
+    return;
+  }
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
   if (n->kind == OG_HELPER && !og_helper(n->text))
     og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
@@ -423,7 +470,7 @@ static void analyse_lets(og_op *op) {
       let.names[let.count++] = name;
     }
     const char *formula = og_skip(equals + 1);
-    let.node = og_formula(formula, og_advance(f->location, f->text, formula));
+    let.node = parse_let(formula, og_advance(f->location, f->text, formula));
     op->lets[op->let_count++] = let;
   }
 }

@@ -83,7 +83,8 @@ typedef enum og_node_kind {
   OG_COMPARE,  // < <= > >= == != is, is not
   OG_LOGIC,    // and or not
   OG_CHOICE,   // a if b else c, in this order
-  OG_SPREAD    // *a in a list
+  OG_SPREAD,   // *a in a list
+  OG_LOOP      // of a let: step, first, end, starts with the names of their values as keys
 } og_node_kind;
 typedef struct og_node {
   og_node_kind kind;
@@ -265,6 +266,10 @@ const char *og_constant_named(const char *name);  // inf, nan
 og_node *og_formula(const char *text, og_location at);
 // Parses a formula and, for `if` without `else`, its condition: `zeros() if bias`.
 og_node *og_formula_if(const char *text, og_location at, og_node **condition);
+// The loop whose step is walked or written, and the position of a name among its items: 1 for the
+// index, 3 and more for values; 0 for other names.
+extern const og_node *og_loop;
+int og_loop_name(const char *name);
 // True if a node, or any of several, mentions the name. A node may be NULL.
 bool og_mentions(const og_node *n, const char *name);
 bool og_mentioned(const og_node *const *nodes, int count, const char *name);

@@ -20,9 +20,13 @@ typedef px_op_gradient px__backward;
   } \
   static inline px_status grad_##name(px__backward *b, const px__##name##_grad *args)
 
-// True if an element of a boolean tensor is true, in any sample of a map. Waits for its device.
+// Reads of formulas, which wait for the device: true if an element, or all elements of a boolean
+// tensor are true, in all samples of a map; the integer of one element.
 px_status px__any_of_samples(bool *out, const px_tensor *truths)
     __attribute__((warn_unused_result));
+px_status px__all_of_samples(bool *out, const px_tensor *truths)
+    __attribute__((warn_unused_result));
+px_status px__item_of(int64_t *out, const px_tensor *t) __attribute__((warn_unused_result));
 
 // A formula helper @spread(grad, ...) is the C function px__grad_spread, with the parameters of its
 // `helper` line in the types of args. *out is a new reference.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pools of integers composed from other ops, exactly, for all devices. There are no gradients.
+#include "formulas.h"
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/reduce.h"
@@ -33,25 +33,14 @@ static px_status column_of(px_tensor **out, const px__window_steps *s, part kind
   }
   return to_device(out, column, x);
 }
-// Window sums along dimension d: differences of prefix sums.
+// Window sums along dimension d.
 static px_status window_sums(px_tensor **out, const px_tensor *x, int d,
                              const px__window_steps *s) {
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) prefix = NULL;
   PX_SCOPED(px_tensor) begins = NULL;
   PX_SCOPED(px_tensor) ends = NULL;
-  PX_SCOPED(px_tensor) low = NULL;
-  PX_SCOPED(px_tensor) high = NULL;
-  int64_t pad[2 * PX_MAX_DIMS] = {0};
-  int dims_after = x->ndim - 1 - d;
-  pad[2 * dims_after] = 1;
-  PX_TRY(px_cumsum(&sums, x, d, PX_DTYPE_NONE));
-  PX_TRY(px_constant_pad_nd(&prefix, sums, pad, 2 * (dims_after + 1), px_int(0)));
   PX_TRY(column_of(&begins, s, BEGIN, false, x));
   PX_TRY(column_of(&ends, s, END, false, x));
-  PX_TRY(px_index_select(&low, prefix, d, begins));
-  PX_TRY(px_index_select(&high, prefix, d, ends));
-  return px_sub(out, high, low, px_int(1));
+  return px__formula_window_sums(out, (px_value[]){PX_T(x), PX_I(d), PX_T(begins), PX_T(ends)});
 }
 // Number of elements of each window.
 static px_status window_counts(px_tensor **out, const px_tensor *x, int dims,

@@ -32,24 +32,10 @@ static px_status full_vector(px_tensor **out, const px_tensor *like, int64_t n, 
   return px_full(out, &n, 1, value, dtype, px__tensor_device(like), false, false);
 }
 
-// Sets the results: the first row of each group, the group of each row and the size of each group.
-// Results not requested are empty.
 static px_status set_results(px_call *call, const groups *g) {
-  PX_SCOPED(px_tensor) is_start = NULL;
-  PX_SCOPED(px_tensor) found = NULL;
-  PX_SCOPED(px_tensor) starts = NULL;
-  int64_t all = -1;
-  PX_TRY(px__formula_group_starts(&is_start, (px_value[]){PX_T(g->rows)}));
-  PX_TRY(px_nonzero(&found, is_start));
-  PX_TRY(px_reshape(&starts, found, &all, 1));
-  PX_TRY(px_index_select(&call->results[0], g->rows, 0, starts));
-  const px_value placed[] = {PX_T(is_start), PX_T(g->order),
-                             PX_IS(g->inverse_sizes, g->inverse_ndim)};
-  PX_TRY(g->inverse ? px__formula_groups_of(&call->results[1], placed)
-                    : full_vector(&call->results[1], g->rows, 0, px_int(0), PX_INT64));
-  const px_value counted[] = {PX_T(starts), PX_I(g->rows->sizes[0])};
-  return g->counts ? px__formula_group_sizes(&call->results[2], counted)
-                   : full_vector(&call->results[2], g->rows, 0, px_int(0), PX_INT64);
+  return px__formula_grouped(call->results, (px_value[]){PX_T(g->rows), PX_T(g->order),
+                                                         PX_IS(g->inverse_sizes, g->inverse_ndim),
+                                                         PX_B(g->inverse), PX_B(g->counts)});
 }
 
 static px_status flat(px_tensor **out, const px_tensor *t) {
@@ -130,41 +116,6 @@ static px_status as_rows(px_tensor **out, px_tensor **moved, const px_tensor *t,
   return px_reshape(out, *moved, (int64_t[]){n, columns}, 2);
 }
 
-// The lexicographic order of the rows: stable sorts from the last column to the first.
-static px_status order_of(px_tensor **out, const px_tensor *rows) {
-  for (int64_t c = rows->sizes[1]; c-- > 0;) {
-    PX_SCOPED(px_tensor) column = NULL;
-    PX_SCOPED(px_tensor) now = NULL;
-    PX_SCOPED(px_tensor) sorted = NULL;
-    PX_SCOPED(px_tensor) step = NULL;
-    PX_SCOPED(px_tensor) before = *out;
-    *out = NULL;
-    PX_TRY(px_select(&column, rows, 1, c));
-    if (!before) {
-      PX_TRY(px_sort(&sorted, out, column, 0, false, true));
-      continue;
-    }
-    PX_TRY(px_index_select(&now, column, 0, before));
-    PX_TRY(px_sort(&sorted, &step, now, 0, false, true));
-    PX_TRY(px_index_select(out, before, 0, step));
-  }
-  return PX_OK;
-}
-
-// Reshapes the resulting rows back to the dimensions of the tensor.
-static px_status restore_dims(px_call *call, const px_tensor *moved, int dim) {
-  int64_t sizes[PX_MAX_DIMS], zero = 0, to = dim;
-  PX_SCOPED(px_tensor) slices = NULL;
-  for (int d = 0; d < moved->ndim; d++) sizes[d] = moved->sizes[d];
-  sizes[0] = call->results[0]->sizes[0];
-  PX_TRY(px_reshape(&slices, call->results[0], sizes, moved->ndim));
-  px_release(call->results[0]);
-  call->results[0] = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
-  PX_TRY(px_movedim(&back, slices, &zero, 1, &to, 1));
-  return px_clone(&call->results[0], back, NULL);
-}
-
 static px_status unique_along(px_call *call, const px_tensor *t, int64_t dim_arg, bool sorts,
                               bool inverse, bool counts) {
   int dim;
@@ -176,13 +127,14 @@ static px_status unique_along(px_call *call, const px_tensor *t, int64_t dim_arg
   GROUPS g = {
       .inverse_ndim = 1, .inverse_sizes = rows->sizes, .inverse = inverse, .counts = counts};
   if (sorts && rows->sizes[0]) {
-    PX_TRY(order_of(&g.order, rows));
+    PX_TRY(px__formula_lexicographic(&g.order, (px_value[]){PX_T(rows)}));
     PX_TRY(px_index_select(&g.rows, rows, 0, g.order));
   } else {
     g.rows = px_retain(rows);
   }
   PX_TRY(set_results(call, &g));
-  return restore_dims(call, moved, dim);
+  PX_SCOPED(px_tensor) values = PX_MOVE(call->results[0]);
+  return px__formula_slices_of(call->results, (px_value[]){PX_T(values), PX_T(moved), PX_I(dim)});
 }
 
 PX_RUN(unique_dim) {

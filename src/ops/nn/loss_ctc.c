@@ -9,7 +9,6 @@
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
 #include "phlox/ops/loss.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
@@ -136,31 +135,10 @@ static px_status prepare(ctc *c, const px_tensor *targets, const px_tensor *inpu
   return px_zero_(first);
 }
 
-// Log probabilities of all states at the end of each example.
-static px_status forward_pass(px_tensor **alpha, const ctc *c) {
-  PX_SCOPED(px_tensor) labels = NULL;
-  PX_SCOPED(px_tensor) emissions = NULL;
-  PX_SCOPED(px_tensor) lengths = NULL;
-  PX_SCOPED(px_tensor) column = NULL;
-  *alpha = px_retain(c->offset);
-  PX_TRY(px_expand(&labels, c->labels, (int64_t[]){c->times, c->batch, c->states}, 3));
-  PX_TRY(px_gather(&emissions, c->log_probs, 2, labels, false));
-  PX_TRY(px__tensor_to(&lengths, c->input_lengths, PX_INT64, px__tensor_device(c->log_probs)));
-  PX_TRY(px_reshape(&column, lengths, (int64_t[]){c->batch, 1}, 2));
-  for (int64_t t = 0; t < c->times; t++) {
-    PX_SCOPED(px_tensor) before = PX_MOVE(*alpha);
-    PX_TRY(px__formula_ctc_step(
-        alpha, (px_value[]){PX_T(before), PX_T(emissions), PX_T(column), PX_T(c->skips), PX_I(t)}));
-  }
-  return PX_OK;
-}
 PX_RUN(ctc_loss) {
   px_tensor *x = args->log_probs;
   bool unbatched = x->ndim == 2;
   PX_SCOPED(px_tensor) batch = NULL;
-  PX_SCOPED(px_tensor) alpha = NULL;
-  PX_SCOPED(px_tensor) loss = NULL;
-  PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) wide_input = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_CHECK(px_dtype_is_float((px_dtype)x->dtype), PX_UNIMPLEMENTED,
@@ -178,15 +156,11 @@ PX_RUN(ctc_loss) {
            .classes = batch->sizes[2],
            .blank = args->blank};
   px_status status = prepare(&c, args->targets, args->input_lengths, args->target_lengths);
-  if (status == PX_OK) status = forward_pass(&alpha, &c);
   if (status == PX_OK)
-    status = px__formula_ctc_losses(
-        &loss, (px_value[]){PX_T(alpha), PX_T(c.lasts), PX_B(args->zero_infinity)});
-  if (status == PX_OK && unbatched) status = px_squeeze_dim(&own, loss, (int64_t[]){0}, 1);
-  if (status == PX_OK)
-    status = px__formula_ctc_reduced(
-        &made,
-        (px_value[]){PX_T(unbatched ? own : loss), PX_T(c.target_lengths), PX_TX(args->reduction)});
+    status = px__formula_ctc_loss_of(
+        &made, (px_value[]){PX_T(batch), PX_T(c.labels), PX_T(c.offset), PX_T(c.skips),
+                            PX_T(c.lasts), PX_T(c.input_lengths), PX_T(c.target_lengths),
+                            PX_B(args->zero_infinity), PX_TX(args->reduction), PX_B(!unbatched)});
   ctc_release(&c);
   if (status != PX_OK) return status;
   return px__tensor_to(&call->results[0], made, dtype, PX_DEVICE_NONE);

@@ -9,12 +9,8 @@
 #include "formulas.h"
 #include "hidden/layer.h"
 #include "ops/core/run.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/pointwise.h"
-#include "phlox/ops/view.h"
 #include "phlox/ops/volume.h"
 #include "run_functions/layer.h"
 
@@ -79,34 +75,15 @@ static px_status tables_fill(tables *t, const struct mode *m, const span *s, boo
   return PX_OK;
 }
 
-// Tap k of every output element: the selected input elements times their weights.
-static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables *t, int k,
-                     bool weighed) {
-  return px__formula_weighted_elements(out,
-                                       (px_value[]){PX_T(x), PX_I(dim), PX_T(t->indices[k]),
-                                                    weighed ? PX_T(t->weights[k]) : PX_NONE()});
-}
-static px_status sum_taps(px_tensor **out, const px_tensor *x, int dim, const tables *t, int taps) {
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(tap(&sum, x, dim, t, 0, taps > 1));
-  for (int k = 1; k < taps; k++) {
-    PX_SCOPED(px_tensor) more = NULL;
-    px_tensor *next;
-    PX_TRY(tap(&more, x, dim, t, k, true));
-    PX_TRY(px_add(&next, sum, more, px_int(1)));
-    px_release(sum);
-    sum = next;
-  }
-  *out = PX_MOVE(sum);
-  return PX_OK;
-}
-
 static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const span *s) {
   tables t = {{NULL}, {NULL}};
   px_tensor *next = NULL;
   if (s->from == s->to && m->taps == 1) return PX_OK;
   px_status status = tables_fill(&t, m, s, (*x)->dtype == PX_FLOAT64);
-  if (status == PX_OK) status = sum_taps(&next, *x, dim, &t, m->taps);
+  if (status == PX_OK)
+    status = px__formula_sum_of_taps(
+        &next,
+        (px_value[]){PX_T(*x), PX_I(dim), PX_TS(t.indices, m->taps), PX_TS(t.weights, m->taps)});
   tables_drop(&t);
   if (status != PX_OK) return status;
   px_release(*x);
@@ -131,17 +108,6 @@ static int64_t max_taps(const span *s, int radius) {
   double support = scale >= 1 ? radius * scale : radius, max_count = ceil(support) * 2 + 2;
   return max_count > (double)s->from ? s->from : (int64_t)max_count;
 }
-// Adds tap k of each output element, times its weight, to the sum.
-static px_status add_tap(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *indices,
-                         const px_tensor *weights, int64_t k) {
-  PX_SCOPED(px_tensor) before = PX_MOVE(*sum);
-  PX_SCOPED(px_tensor) more = NULL;
-  PX_TRY(px__formula_row_of_elements(
-      &more, (px_value[]){PX_T(x), PX_I(dim), PX_T(indices), PX_T(weights), PX_I(k)}));
-  if (before) return px_add(sum, before, more, px_int(1));
-  *sum = PX_MOVE(more);
-  return PX_OK;
-}
 static px_status resize_antialias(px_tensor **x, int radius, int dim, const span *s) {
   bool wide = (*x)->dtype == PX_FLOAT64;
   px_device device = px__tensor_device(*x);
@@ -158,7 +124,7 @@ static px_status resize_antialias(px_tensor **x, int radius, int dim, const span
                                                    px__tensor_at(weights));
   PX_TRY(px__tensor_to(&at, indices, PX_INT64, device));
   PX_TRY(px__tensor_to(&factors, weights, (px_dtype)(*x)->dtype, device));
-  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_tap(&sum, *x, dim, at, factors, k));
+  PX_TRY(px__formula_sum_of_rows(&sum, (px_value[]){PX_T(*x), PX_I(dim), PX_T(at), PX_T(factors)}));
   px_release(*x);
   *x = PX_MOVE(sum);
   return PX_OK;

@@ -5,10 +5,8 @@
 
 #include "formulas.h"
 #include "ops/core/run.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/statistics.h"
 #include "phlox/ops/view.h"
 #include "run_functions/statistics.h"
@@ -190,50 +188,14 @@ static px_status line_of(px_tensor **out, const px_tensor *weight, const px_tens
   PX_TRY(px_tensor_detach(&plain, weight));
   return px_reshape(out, plain, &weight->numel, 1);
 }
-// Divides by the sum and by the volume of each bin.
-static px_status to_density(px_tensor **counts, px_tensor *const *edges, int dims) {
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_TRY(px_sum_all(&all, *counts, PX_DTYPE_NONE));
-  PX_TRY(px_div_(*counts, all));
-  for (int i = 0; i < dims; i++) {
-    PX_SCOPED(px_tensor) before = PX_MOVE(*counts);
-    PX_TRY(px__formula_density_along(counts, (px_value[]){PX_T(before), PX_T(edges[i]), PX_I(i)}));
-  }
-  return PX_OK;
-}
-// Adds dimension `dim` to the bin of each point, and whether it has one.
-static px_status bin_along(px_tensor **binned, const px_tensor *points, int dim, px_tensor *edges) {
-  PX_SCOPED(px_tensor) bins = PX_MOVE(binned[0]);
-  PX_SCOPED(px_tensor) counted = PX_MOVE(binned[1]);
-  return px__formula_binned_along(
-      binned,
-      (px_value[]){PX_T(bins), PX_T(counted), PX_T((px_tensor *)points), PX_I(dim), PX_T(edges)});
-}
-static px_status count_into(px_tensor **out, px_tensor **binned, const px_tensor *points,
-                            px_tensor *const *edges, px_tensor *weights) {
-  int64_t sizes[PX_MAX_DIMS], bins = 1;
-  int dims = (int)points->sizes[1];
-  px_device device = px__tensor_device(points);
-  PX_SCOPED(px_tensor) counts = NULL;
-  PX_TRY(px_zeros(&binned[0], points->sizes, 1, PX_INT64, device, false, false));
-  PX_TRY(px_ones(&binned[1], points->sizes, 1, PX_BOOL, device, false, false));
-  for (int d = 0; d < dims; d++) {
-    PX_TRY(bin_along(binned, points, d, edges[d]));
-    sizes[d] = edges[d]->numel - 1;
-    bins = px__product(bins, sizes[d]);
-  }
-  PX_TRY(px__formula_sums_of_bins(
-      &counts, (px_value[]){PX_T(binned[0]), PX_T(binned[1]), PX_T((px_tensor *)points),
-                            weights ? PX_T(weights) : PX_NONE(), PX_I(bins)}));
-  return px_reshape(out, counts, sizes, dims);
-}
 static px_status count(px_tensor **out, const px_tensor *points, px_tensor *const *edges,
                        px_tensor *weights, bool density) {
-  px_tensor *binned[2] = {NULL, NULL};
-  px_status status = count_into(out, binned, points, edges, weights);
-  px_release(binned[0]), px_release(binned[1]);
-  PX_TRY(status);
-  return density ? to_density(out, edges, (int)points->sizes[1]) : PX_OK;
+  int64_t sizes[PX_MAX_DIMS];
+  int dims = (int)points->sizes[1];
+  for (int d = 0; d < dims; d++) sizes[d] = edges[d]->numel - 1;
+  return px__formula_counts_of_points(
+      out, (px_value[]){PX_T(points), PX_TS(edges, dims), PX_IS(sizes, dims), PX_T(weights),
+                        PX_B(density)});
 }
 PX_RUN(_histogramdd_from_bin_tensors) {
   const px_tensor *self = args->self;
