@@ -11,7 +11,6 @@
 
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
 
@@ -315,6 +314,7 @@ static int max_ndim(const px_call *call) {
   }
   return ndim;
 }
+int px__vmap_rank(const px__vmap_call *b) { return max_ndim(b->call); }
 
 // True if a batched 0-dim tensor differs in dtype from another operand. Its physical tensor has a
 // dimension and so would take precedence in promotion. In place, a 0-dim self keeps its dtype.

@@ -32,6 +32,7 @@ static inline px_value *px__vmap_argument(const px_op *op, px_value *args, const
 static inline bool px__is_mapped(const px__vmap_call *b, const px_tensor *t) {
   return t && px__is_batched(t) && t->level == b->level;
 }
+#define PX__MAPPED(value) px__is_mapped(b, (value).v.tensor)
 // Returns the physical tensor of a batched tensor, the batch dimension first. Inserts dimensions of
 // size 1 after it up to 1 + ndim dimensions, so that results of several calls broadcast. Returns
 // other tensors unchanged. A new reference; NULL stays NULL.
@@ -51,6 +52,8 @@ px_status px__vmap_sizes(int64_t *buffer, const px__vmap_call *b, px_value sizes
 // elements. PX_RUNTIME for too few or too many sizes.
 px_status px__vmap_scale_size(px_value *sizes, int64_t *buffer, int dim, int64_t by)
     __attribute__((warn_unused_result));
+// The largest number of dimensions of the arguments' samples.
+int px__vmap_rank(const px__vmap_call *b);
 // Rule `align`: aligns the dimensions of samples as broadcasting does.
 px_status px__vmap_align(px__vmap_call *b) __attribute__((warn_unused_result));
 // Rule `shift`: puts the batch dimension before the others.

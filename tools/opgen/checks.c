@@ -17,6 +17,7 @@ static const og_function functions[] = {
     {"isindex", "px__is_index", 1, OG_BOOL, "is int32 or int64", NULL},
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
     {"needs_grad", "px__is_differentiated", 1, OG_BOOL, "requires grad", NULL},
+    {"mapped", "PX__MAPPED", 1, OG_BOOL, NULL, NULL},
     {"lowest", "px__lowest", 1, OG_FLOAT, NULL, NULL},
     {"batched", "px__is_batched_value", 1, OG_BOOL, "is batched", NULL},
     {"autocasts", "px__autocasts", 1, OG_BOOL, "is cast by autocast", NULL},

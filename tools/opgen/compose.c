@@ -3,40 +3,9 @@
 // temporary. Temporaries are released after the call that reads them, and names of `let` after the
 // last formula that reads them. Numbers stay px_values and are folded at run time, except those
 // computed by functions of conditions.
-#include "opgen/opgen.h"
+#include "opgen/compose.h"
 
-typedef enum sort { IS_TENSOR, IS_NUMBER, IS_OTHER } sort;
-// The C expression of a px_value.
-typedef struct value {
-  sort sort;
-  const char *c;
-  const og_node *list;    // a list literal: written once its type is known
-  const char *typed;      // a number in C, if its type is known: folded by the compiler
-  og_type type;           // of `typed`
-  const og_param *param;  // the parameter passed, unchanged
-  bool stored;            // in the target of the context
-} value;
-enum { MAX_TEMPORARIES = 128, MAX_CONDITIONS = 32 };
-typedef struct context {
-  FILE *to;
-  const og_op *op;
-  int steps;
-  const char *indent;
-  bool body;           // not a gradient
-  const char *target;  // where the next call stores its result; NULL for a temporary
-  // Written lets: px_values of tensors and lists, typed numbers.
-  og_value lets[OG_MAX_LETS][OG_OP_RESULTS];
-  int held[OG_MAX_LETS][OG_OP_RESULTS];  // 1 + number of the temporary of a let; 0 if released
-  int temporaries[MAX_TEMPORARIES], temporary_count;  // numbers of owned, unnamed tensors
-  int tensors;                                        // size of the array t
-  // Declared conditions of lets: c1, c2 ...
-  const char *conditions[MAX_CONDITIONS];
-  int condition_count;
-  const char *const *values;  // of the loop being written
-  int index;                  // number of its index, i1
-} context;
-
-static value write_node(context *x, const og_node *n);
+value og_write_node(context *x, const og_node *n);
 
 static sort sort_of_type(og_type type) {
   if (type == OG_TENSOR) return IS_TENSOR;
@@ -44,11 +13,13 @@ static sort sort_of_type(og_type type) {
                                                                                     : IS_OTHER;
 }
 
-static bool is_none(const og_node *n) { return n->kind == OG_CONSTANT && !strcmp(n->text, "None"); }
+static bool og_is_none(const og_node *n) {
+  return n->kind == OG_CONSTANT && !strcmp(n->text, "None");
+}
 
 // True if a formula is a list: [a, b], leading(x, 1), [a] if c else [].
-static bool is_list(const og_node *n) {
-  if (n->kind == OG_CHOICE) return is_list(n->items[0]) || is_list(n->items[2]);
+bool og_is_list(const og_node *n) {
+  if (n->kind == OG_CHOICE) return og_is_list(n->items[0]) || og_is_list(n->items[2]);
   return n->kind == OG_LIST || ((n->kind == OG_CALL || n->kind == OG_SHAPE) && og_is_shape_call(n));
 }
 
@@ -60,47 +31,47 @@ static bool is_element(const og_op *op, const og_node *n) {
 }
 
 // The sort of a formula's value.
-static sort sort_of(const og_op *op, const og_node *n) {
+sort og_sort_of(const og_op *op, const og_node *n) {
   int p, which;
   const og_let *let;
   switch (n->kind) {
     case OG_NAME:
       if ((p = og_param_find(op, n->text)) >= 0) return sort_of_type(op->params[p].type);
-      if ((let = og_let_find(op, n->text, &which))) return sort_of(op, let->node);
-      if (og_loop_name(n->text) == 1) return IS_NUMBER;
+      if ((let = og_let_find(op, n->text, &which))) return og_sort_of(op, let->node);
+      if (og_loop_name(n->text) == 1 || og_is_vmap_number(n->text)) return IS_NUMBER;
       return strcmp(n->text, "recording") ? IS_TENSOR : IS_NUMBER;
     case OG_NUMBER:
     case OG_COMPARE:
     case OG_LOGIC:
       return IS_NUMBER;
     case OG_CONSTANT:
-      return is_none(n) ? IS_OTHER : IS_NUMBER;
+      return og_is_none(n) ? IS_OTHER : IS_NUMBER;
     case OG_BINARY:
     case OG_NEGATE:
       for (int i = 0; i < n->count; i++)
-        if (sort_of(op, n->items[i]) != IS_NUMBER) return IS_TENSOR;
+        if (og_sort_of(op, n->items[i]) != IS_NUMBER) return IS_TENSOR;
       return IS_NUMBER;
     case OG_SHAPE:
       return *n->text == 'n' || *n->text == 'i' ? IS_NUMBER : IS_OTHER;
     case OG_CALL:
       if (og_is_shape_call(n)) return IS_OTHER;
-      if (is_element(op, n)) return IS_TENSOR;
+      if (is_element(op, n) || og_is_samples(n)) return IS_TENSOR;
       return og_is_condition_call(n) || og_is_read(n) ? IS_NUMBER : IS_TENSOR;
     case OG_HELPER:
     case OG_LOOP:
       return IS_TENSOR;
     case OG_CHOICE:
-      return is_list(n) ? IS_OTHER : sort_of(op, n->items[is_none(n->items[0]) ? 2 : 0]);
+      return og_is_list(n) ? IS_OTHER : og_sort_of(op, n->items[og_is_none(n->items[0]) ? 2 : 0]);
     default:
       return IS_OTHER;
   }
 }
 
 // Stores a tensor: the result of a call, or a new reference.
-static void write_into(context *x, const char *target, const og_node *n) {
+void og_write_into(context *x, const char *target, const og_node *n) {
   int first = x->temporary_count;
   x->target = target;
-  value v = write_node(x, n);
+  value v = og_write_node(x, n);
   x->target = NULL;
   if (v.sort != IS_TENSOR)
     og_die(n->location, "'%s' is not a tensor in formula of %s", n->text, x->op->name);
@@ -121,21 +92,18 @@ static og_value *let_value(context *x, const char *name) {
 }
 
 // Functions that read the elements of a tensor.
-static const struct {
-  const char *name, *c, *type, *initial;
-  og_type of;
-} reads[] = {{"some", "px__any_of_samples", "bool", "false", OG_BOOL},
-             {"every", "px__all_of_samples", "bool", "true", OG_BOOL},
-             {"item", "px__item_of", "int64_t", "0", OG_INT},
-             {"code", "px__code_of", "int64_t", "0", OG_INT}};
-enum { READS = sizeof reads / sizeof *reads };
-static int read_of(const og_node *n) {
+const og_read_function og_reads[] = {{"some", "px__any_of_samples", "bool", "false", OG_BOOL},
+                                     {"every", "px__all_of_samples", "bool", "true", OG_BOOL},
+                                     {"item", "px__item_of", "int64_t", "0", OG_INT},
+                                     {"code", "px__code_of", "int64_t", "0", OG_INT}};
+enum { READS = sizeof og_reads / sizeof *og_reads };
+int og_read_of(const og_node *n) {
   for (int i = 0; i < READS; i++)
-    if (n->kind == OG_CALL && !strcmp(n->text, reads[i].name) && n->count == 1) return i;
+    if (n->kind == OG_CALL && !strcmp(n->text, og_reads[i].name) && n->count == 1) return i;
   return -1;
 }
-bool og_is_read(const og_node *n) { return read_of(n) >= 0; }
-static bool reads_elements(const og_node *n) {
+bool og_is_read(const og_node *n) { return og_read_of(n) >= 0; }
+bool og_reads_elements(const og_node *n) {
   return og_is_read(n->kind == OG_CHOICE ? n->items[0] : n);
 }
 
@@ -145,6 +113,8 @@ static og_value other_name(const og_node *n, void *of) {
   og_value *let = let_value(x, n->text);
   if (let && !let->c) og_die(n->location, "'%s' is used before its let", n->text);
   if (let) return *let;
+  if (og_is_vmap_number(n->text))
+    return (og_value){.type = OG_INT, .c = *n->text == 'b' ? "b->size" : "px__vmap_rank(b)"};
   int item = og_loop_name(n->text);
   if (item == 1) return (og_value){.type = OG_INT, .c = og_format("i%d", x->index)};
   if (item) return (og_value){.type = OG_TENSOR, .c = og_format("PX_T(%s)", x->values[item - 3])};
@@ -156,7 +126,7 @@ static og_value other_name(const og_node *n, void *of) {
   og_use("PX_API bool px_grad_enabled(void);");
   return (og_value){.type = OG_BOOL, .c = "px_grad_enabled()"};
 }
-static og_scope names_of(context *x) { return (og_scope){x->op, other_name, x}; }
+og_scope og_names_of(context *x) { return (og_scope){x->op, other_name, x}; }
 
 static value typed_number(og_type type, const char *c, const char *typed) {
   return (value){.sort = IS_NUMBER, .c = c, .typed = typed, .type = type};
@@ -178,7 +148,7 @@ static value number_value(og_value v, const og_node *n) {
 
 // A number of conditions: size(x, 0), a // b.
 static value write_typed(context *x, const og_node *n) {
-  og_scope names = names_of(x);
+  og_scope names = og_names_of(x);
   return number_value(og_number(n, og_resolve, &names), n);
 }
 
@@ -187,10 +157,10 @@ static value write_name(context *x, const og_node *n) {
   const og_param *p = i < 0 ? NULL : &x->op->params[i];
   if (p) return (value){.sort = sort_of_type(p->type), .c = og_format("a[%d]", i), .param = p};
   const og_value *let = let_value(x, n->text);
-  if (let || og_loop_name(n->text) || !strcmp(n->text, "recording")) {
+  if (let || og_loop_name(n->text) || og_is_vmap_number(n->text) || !strcmp(n->text, "recording")) {
     og_value v = other_name(n, x);
     if (v.type != OG_TENSOR) return number_value(v, n);
-    return (value){.sort = sort_of(x->op, n), .c = v.c};
+    return (value){.sort = og_sort_of(x->op, n), .c = v.c};
   }
   int r = og_grad_find(x->op, n->text);
   if (r >= 0) return (value){.sort = IS_TENSOR, .c = og_format("PX_T(b->grads[%d])", r)};
@@ -201,7 +171,7 @@ static value write_name(context *x, const og_node *n) {
 // ---- temporaries
 
 // Returns the number of a new temporary.
-static int new_temporary(context *x) {
+int og_new_temporary(context *x) {
   if (x->temporary_count == MAX_TEMPORARIES)
     og_die(x->op->location, "a formula of %s is too long", x->op->name);
   return x->temporaries[x->temporary_count++] = x->tensors++;
@@ -218,7 +188,7 @@ static result begin_call(context *x) {
   return r;
 }
 static const char *place_of(context *x, const result *r) {
-  return r->target ? r->target : og_format("t[%d]", new_temporary(x));
+  return r->target ? r->target : og_format("t[%d]", og_new_temporary(x));
 }
 // Ends a call: releases the temporaries that it read.
 static value end_call(context *x, const result *r) {
@@ -241,19 +211,19 @@ static value write_number(const char *text) {
 static bool is_whole(og_type type) { return type == OG_INT || type == OG_BOOL; }
 
 // Writes a list literal as int[] or Tensor[].
-static const char *write_list(context *x, const og_node *n, og_type type) {
+const char *og_write_list(context *x, const og_node *n, og_type type) {
   const char *items = "";
   bool spreads = n->kind != OG_LIST;
   for (int i = 0; i < n->count; i++) spreads |= n->items[i]->kind == OG_SPREAD;
   if (spreads && type == OG_INTS) {
-    og_scope names = names_of(x);
+    og_scope names = og_names_of(x);
     int shape = ++x->steps;
     fprintf(x->to, "%spx__shape l%d;\n%sl%d.n = 0;\n", x->indent, shape, x->indent, shape);
     og_write_shape(x->to, &names, n, og_format("l%d", shape), x->indent);
     return og_format("px__shape_list(&l%d)", shape);
   }
   for (int i = 0; i < n->count; i++) {
-    value v = write_node(x, n->items[i]);
+    value v = og_write_node(x, n->items[i]);
     const char *format = type == OG_TENSORS            ? "%s%s(%s).v.tensor"
                          : v.typed && is_whole(v.type) ? "%s%s%s"
                                                        : "%s%spx_value_int(%s)";
@@ -287,7 +257,7 @@ static const char *coerce(context *x, value v, const og_param *p, const og_node 
   if (v.list) {
     if (p->type != OG_INTS && p->type != OG_TENSORS)
       og_die(n->location, "'%s' cannot be a list in formula of %s", p->name, x->op->name);
-    return write_list(x, v.list, p->type);
+    return og_write_list(x, v.list, p->type);
   }
   if (v.sort == IS_TENSOR && p->type != OG_TENSOR)
     og_die(n->location, "'%s' cannot be a tensor in formula of %s", p->name, x->op->name);
@@ -336,18 +306,19 @@ static bool may_have_numbers_only(const context *x, const og_op *op, const char 
 static const char *write_argument(context *x, const og_node *n, const og_param *p,
                                   const og_node *call) {
   int i = n->kind == OG_NAME ? og_param_find(x->op, n->text) : -1;
-  bool passed = is_none(n) || n->kind == OG_SHAPE || (i >= 0 && x->op->params[i].type == OG_DTYPE);
-  og_scope names = names_of(x);
+  bool passed =
+      og_is_none(n) || n->kind == OG_SHAPE || (i >= 0 && x->op->params[i].type == OG_DTYPE);
+  og_scope names = og_names_of(x);
   if (p->type == OG_DTYPE && !passed) return og_dtype_value(&names, n);
   // rows(x, 2) is a list here, and a number elsewhere.
   value list = {.sort = IS_OTHER, .c = "", .list = n};
-  return coerce(x,
-                p->type == OG_INTS && n->kind != OG_SHAPE && is_list(n) ? list : write_node(x, n),
-                p, call);
+  return coerce(
+      x, p->type == OG_INTS && n->kind != OG_SHAPE && og_is_list(n) ? list : og_write_node(x, n), p,
+      call);
 }
 
 // Writes the arguments of a call of an op or a formula as an array; returns its number.
-static int write_arguments(context *x, const og_node *call, const og_op *op, bool *wide) {
+int og_write_arguments(context *x, const og_node *call, const og_op *op, bool *wide) {
   const char *given[OG_MAX_PARAMS] = {NULL};
   bool driven = og_find(op->name) == op;  // the op fills in its defaults
   if (op->result_list)
@@ -364,7 +335,7 @@ static int write_arguments(context *x, const og_node *call, const og_op *op, boo
     if (!given[i] && !p->fallback && !p->optional)
       og_die(call->location, "%s requires '%s' in formula of %s", op->name, p->name, x->op->name);
     if (!given[i] && p->fallback && !driven)
-      given[i] = coerce(x, write_node(x, og_formula(p->fallback, op->location)), p, call);
+      given[i] = coerce(x, og_write_node(x, og_formula(p->fallback, op->location)), p, call);
   }
   int step = ++x->steps;
   fprintf(x->to, "%sconst px_value a%d[] = {", x->indent, step);
@@ -378,7 +349,7 @@ static int write_arguments(context *x, const og_node *call, const og_op *op, boo
 const char *og_formula_prototype(const char *name) {
   return og_format("px_status px__formula_%s(px_tensor **results, const px_value *a)", name);
 }
-static const char *formula_function(const char *name) {
+const char *og_formula_function(const char *name) {
   og_use("%s;", og_formula_prototype(name));
   return og_format("px__formula_%s", name);
 }
@@ -394,10 +365,10 @@ static value write_call(context *x, const og_node *call) {
   result r = begin_call(x);
   if (formula && op->result_count != 1)
     og_die(call->location, "%s has several results in formula of %s", call->text, x->op->name);
-  int arguments = write_arguments(x, call, op, &wide);
+  int arguments = og_write_arguments(x, call, op, &wide);
   const char *to = place_of(x, &r);
   if (formula)
-    fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, formula_function(op->name), to,
+    fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, og_formula_function(op->name), to,
             arguments);
   else
     fprintf(x->to, "%sPX_F_TRY(px__f_call%s(&%s, %s, a%d));\n", x->indent,
@@ -417,7 +388,7 @@ static value write_helper(context *x, const og_node *n) {
     og_die(n->location, "%s takes %d arguments in formula of %s", n->text, helper->param_count,
            x->op->name);
   for (int i = 0; i < n->count; i++) {
-    const char *c = coerce(x, write_node(x, n->items[i]), &helper->params[i], n);
+    const char *c = coerce(x, og_write_node(x, n->items[i]), &helper->params[i], n);
     items = og_format("%s, %s", items, og_helper_argument(helper, i, og_format("(%s)", c)));
   }
   og_use("%s", og_helper_prototype(helper));
@@ -436,13 +407,13 @@ static value write_operator(context *x, const char *name, const og_node *n) {
 // A tensor times a number. The number is often 1: then the tensor is used as is.
 static value write_scaling(context *x, const og_node *n) {
   result r = begin_call(x);
-  value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
+  value left = og_write_node(x, n->items[0]), right = og_write_node(x, n->items[1]);
   fprintf(x->to, "%sPX_F_TRY(px__f_scale(&%s, %s, %s, %s));\n", x->indent, place_of(x, &r),
           descriptor("mul"), left.c, right.c);
   return end_call(x, &r);
 }
 
-static bool is_number(context *x, const og_node *n) { return sort_of(x->op, n) == IS_NUMBER; }
+static bool is_number(context *x, const og_node *n) { return og_sort_of(x->op, n) == IS_NUMBER; }
 
 // True if the types of a number are known: no part is a Scalar, which may be an integer or not.
 static bool is_typed(const og_op *op, const og_node *n) {
@@ -462,7 +433,7 @@ static value write_binary(context *x, const og_node *n) {
   bool simple = strchr("+-*/@", *n->text) && !n->text[1];
   if (is_number(x, n)) {
     if (!simple || is_typed(x->op, n)) return write_typed(x, n);
-    value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
+    value left = og_write_node(x, n->items[0]), right = og_write_node(x, n->items[1]);
     return (value){.sort = IS_NUMBER,
                    .c = og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c)};
   }
@@ -477,22 +448,22 @@ static value write_negate(context *x, const og_node *n) {
   if (!is_number(x, n)) return write_operator(x, "neg", n);
   if (n->items[0]->kind == OG_NUMBER) return write_number(og_format("-%s", n->items[0]->text));
   if (is_typed(x->op, n)) return write_typed(x, n);
-  const char *c = write_node(x, n->items[0]).c;
+  const char *c = og_write_node(x, n->items[0]).c;
   return (value){.sort = IS_NUMBER, .c = og_format("px__f_arith('-', PX_F_INT(0), %s)", c)};
 }
 
 // ---- choices
 
-static const char *condition(context *x, const og_node *n) {
-  og_scope names = names_of(x);
+const char *og_test_of(context *x, const og_node *n) {
+  og_scope names = og_names_of(x);
   const char *test = og_test(n, og_resolve, &names);
   for (int i = 0; i < x->condition_count; i++)
     if (!strcmp(x->conditions[i], test)) return og_format("c%d", i + 1);
   return test;
 }
 // Declares the condition, for several uses in a function.
-static const char *shared_condition(context *x, const og_node *n) {
-  const char *test = condition(x, n);
+const char *og_shared_test(context *x, const og_node *n) {
+  const char *test = og_test_of(x, n);
   if (*test == 'c' && strspn(test + 1, "0123456789") == strlen(test + 1)) return test;
   if (x->condition_count == MAX_CONDITIONS)
     og_die(n->location, "too many choices in formula of %s", x->op->name);
@@ -501,23 +472,23 @@ static const char *shared_condition(context *x, const og_node *n) {
   return og_format("c%d", x->condition_count);
 }
 
-static void write_many(context *x, const og_node *n, const char *const *to, int count);
+void og_write_many(context *x, const og_node *n, const char *const *to, int count);
 
 // The values of the loop are in `to`; each step replaces them.
 static void write_loop(context *x, const og_node *n, const char *const *to, int count) {
   const char *indent = x->indent, *next[OG_OP_RESULTS];
   int first = x->temporary_count;
-  og_scope names = names_of(x);
+  og_scope names = og_names_of(x);
   if (n->count != 3 + count)
     og_die(n->location, "expected %d values of a loop of %s", count, x->op->name);
-  for (int i = 0; i < count; i++) write_many(x, n->items[3 + i], &to[i], 1);
-  for (int i = 0; i < count; i++) next[i] = og_format("t[%d]", new_temporary(x));
+  for (int i = 0; i < count; i++) og_write_many(x, n->items[3 + i], &to[i], 1);
+  for (int i = 0; i < count; i++) next[i] = og_format("t[%d]", og_new_temporary(x));
   x->index = ++x->steps;
   fprintf(x->to, "%sconst int64_t e%d = %s;\n%sfor (int64_t i%d = %s; i%d < e%d; i%d++) {\n",
           indent, x->index, og_integer(n->items[2], og_resolve, &names), indent, x->index,
           og_integer(n->items[1], og_resolve, &names), x->index, x->index, x->index);
   og_loop = n, x->values = to, x->indent = og_format("%s  ", indent);
-  write_many(x, n->items[0], next, count);
+  og_write_many(x, n->items[0], next, count);
   for (int i = 0; i < count; i++)
     fprintf(x->to, "%spx__f_release(&%s);\n%s%s = PX_MOVE(%s);\n", x->indent, to[i], x->indent,
             to[i], next[i]);
@@ -525,34 +496,34 @@ static void write_loop(context *x, const og_node *n, const char *const *to, int 
   fprintf(x->to, "%s}\n", indent);
 }
 
-static void write_branch(context *x, const og_node *n, const char *const *to, int count) {
+void og_write_branch(context *x, const og_node *n, const char *const *to, int count) {
   const char *indent = x->indent;
   int first = x->temporary_count;
   x->indent = og_format("%s  ", indent);
-  write_many(x, n, to, count);
+  og_write_many(x, n, to, count);
   x->indent = indent, x->temporary_count = first;
 }
 
 // Stores the tensors of a formula: of a choice, of one call with `count` results, which are
 // consecutive in memory, or one tensor. None leaves NULL.
-static void write_many(context *x, const og_node *n, const char *const *to, int count) {
+void og_write_many(context *x, const og_node *n, const char *const *to, int count) {
   if (n->kind == OG_CHOICE) {
-    fprintf(x->to, "%sif (%s) {\n", x->indent, condition(x, n->items[1]));
-    write_branch(x, n->items[0], to, count);
-    if (!is_none(n->items[2])) {
+    fprintf(x->to, "%sif (%s) {\n", x->indent, og_test_of(x, n->items[1]));
+    og_write_branch(x, n->items[0], to, count);
+    if (!og_is_none(n->items[2])) {
       fprintf(x->to, "%s} else {\n", x->indent);
-      write_branch(x, n->items[2], to, count);
+      og_write_branch(x, n->items[2], to, count);
     }
     fprintf(x->to, "%s}\n", x->indent);
     return;
   }
-  if (is_none(n)) return;
+  if (og_is_none(n)) return;
   if (n->kind == OG_LOOP) {
     write_loop(x, n, to, count);
     return;
   }
   if (count == 1) {
-    write_into(x, to[0], n);
+    og_write_into(x, to[0], n);
     return;
   }
   const og_op *op = n->kind == OG_CALL ? og_callee(n->text) : NULL;
@@ -560,21 +531,21 @@ static void write_many(context *x, const og_node *n, const char *const *to, int 
   if (!op || op->result_count != count)
     og_die(n->location, "'%s' does not have %d results in formula of %s", n->text, count,
            x->op->name);
-  int arguments = write_arguments(x, n, op, &wide);
+  int arguments = og_write_arguments(x, n, op, &wide);
   if (og_find(n->text))
     fprintf(x->to, "%sPX_F_TRY(px__f_call_all(&%s, %d, %s, a%d));\n", x->indent, *to, count,
             descriptor(op->name), arguments);
   else
-    fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, formula_function(n->text), *to,
+    fprintf(x->to, "%sPX_F_TRY(%s(&%s, a%d));\n", x->indent, og_formula_function(n->text), *to,
             arguments);
 }
 
 static value write_choice(context *x, const og_node *n) {
-  if (is_list(n)) return (value){.sort = IS_OTHER, .c = "", .list = n};
-  if (sort_of(x->op, n) != IS_TENSOR) return write_typed(x, n);
+  if (og_is_list(n)) return (value){.sort = IS_OTHER, .c = "", .list = n};
+  if (og_sort_of(x->op, n) != IS_TENSOR) return write_typed(x, n);
   result r = begin_call(x);
   const char *to = place_of(x, &r);
-  write_many(x, n, &to, 1);
+  og_write_many(x, n, &to, 1);
   return r.target ? (value){.sort = IS_TENSOR, .stored = true}
                   : (value){.sort = IS_TENSOR, .c = og_format("PX_T(%s)", to)};
 }
@@ -585,15 +556,29 @@ static value write_constant(const og_node *n) {
   return typed_number(OG_BOOL, truth ? "PX_B(true)" : "PX_B(false)", truth ? "true" : "false");
 }
 
+// The physical tensor of a parameter; with a number, of at least that many dimensions a sample.
+static value write_samples(context *x, const og_node *n) {
+  int i = og_param_find(x->op, n->items[0]->text);
+  result r = begin_call(x);
+  og_scope names = og_names_of(x);
+  if (i < 0 || !og_is_tensor(&x->op->params[i]))
+    og_die(n->location, "samples() takes a tensor of %s", x->op->name);
+  fprintf(x->to, "%sPX_F_TRY(px__vmap_%s(&%s, b, a[%d].v.tensor", x->indent,
+          n->count == 1 ? "ensure_batch_dim" : "physical", place_of(x, &r), i);
+  if (n->count == 2) fprintf(x->to, ", (int)%s", og_integer(n->items[1], og_resolve, &names));
+  fprintf(x->to, "));\n");
+  return end_call(x, &r);
+}
+
 static value write_element(context *x, const og_node *n) {
-  og_scope names = names_of(x);
+  og_scope names = og_names_of(x);
   return (value){
       .sort = IS_TENSOR,
       .c = og_format("PX_T(a[%d].v.tensors[%s])", og_param_find(x->op, n->items[0]->text),
                      og_integer(n->items[1], og_resolve, &names))};
 }
 
-static value write_node(context *x, const og_node *n) {
+value og_write_node(context *x, const og_node *n) {
   switch (n->kind) {
     case OG_NAME:
       return write_name(x, n);
@@ -616,6 +601,7 @@ static value write_node(context *x, const og_node *n) {
       return write_negate(x, n);
     case OG_CALL:
       if (og_is_read(n)) og_die(n->location, "expected `let NAME = %s(...)`", n->text);
+      if (og_is_samples(n)) return write_samples(x, n);
       if (is_element(x->op, n)) return write_element(x, n);
       if (og_is_condition_call(n)) return write_typed(x, n);
       return og_is_shape_call(n) ? (value){.sort = IS_OTHER, .c = "", .list = n} : write_call(x, n);
@@ -627,354 +613,4 @@ static value write_node(context *x, const og_node *n) {
     default:
       og_die(n->location, "'%s' is not allowed in a formula of %s", n->text, x->op->name);
   }
-}
-
-// ---- lets
-//
-// A let is written before the formulas that read it, under the condition of its use: of a choice's
-// branch, or of a wanted gradient. A guard is that condition in C; "" is always, NULL never.
-
-static const char *both(const char *test, const char *guard) {
-  return !guard || !*guard ? guard ? test : NULL : og_format("%s && %s", test, guard);
-}
-static const char *either(const char *a, const char *b) {
-  if (!a || !b) return a ? a : b;
-  if (!*a || !*b || !strcmp(a, b)) return *b ? a : b;
-  size_t n = strlen(a), m = strlen(b);  // "x && b" or "b"
-  if (n > m + 4 && !strcmp(a + n - m, b) && !strncmp(a + n - m - 4, " && ", 4)) return b;
-  return og_format("((%s) || (%s))", a, b);
-}
-
-static bool mentions_let(const og_node *n, const og_let *let) {
-  for (int i = 0; i < let->count; i++)
-    if (og_mentions(n, let->names[i])) return true;
-  return false;
-}
-
-// Returns the guard of a let in a formula. Other lets count where they are read.
-static const char *guard_of(context *x, const og_node *n, const og_let *let) {
-  int which;
-  const og_let *read = n->kind == OG_NAME ? og_let_find(x->op, n->text, &which) : NULL;
-  if (read) return read == let ? "" : guard_of(x, read->node, let);
-  const char *guard = NULL;
-  if (n->kind == OG_LOOP && mentions_let(n->items[0], let)) return "";
-  if (n->kind == OG_CHOICE && (reads_elements(n) || sort_of(x->op, n) == IS_TENSOR)) {
-    const char *then = guard_of(x, n->items[0], let), *otherwise = guard_of(x, n->items[2], let);
-    guard = guard_of(x, n->items[1], let);
-    if (guard || (!then && !otherwise)) return guard;
-    if (then && otherwise && !strcmp(then, otherwise)) return then;
-    const char *test = shared_condition(x, n->items[1]);
-    guard = either(both(test, then), both(og_format("!%s", test), otherwise));
-    return guard;
-  }
-  for (int i = 0; i < n->count; i++) guard = either(guard, guard_of(x, n->items[i], let));
-  return guard;
-}
-
-static void write_number_let(context *x, const og_let *let, og_value *to) {
-  static const char *const types[OG_TYPE_COUNT] = {
-      [OG_INT] = "int64_t", [OG_FLOAT] = "double", [OG_BOOL] = "bool", [OG_TEXT] = "char *"};
-  og_scope names = names_of(x);
-  og_value v = og_number(let->node, og_resolve, &names);
-  if (v.type == OG_TYPE_COUNT || !types[v.type])
-    og_die(let->node->location, "the let '%s' is not a number", let->names[0]);
-  fprintf(x->to, "%sconst %s n%d = %s;\n", x->indent, types[v.type], ++x->steps, v.c);
-  *to = (og_value){.type = v.type, .c = og_format("n%d", x->steps)};
-}
-
-// Begins the block of a let, executed under its guard.
-static void begin_block(context *x, const og_let *let, const char *guard) {
-  fprintf(x->to, "%s", x->indent);
-  if (*guard) fprintf(x->to, "if (%s) ", guard);
-  fprintf(x->to, "{  // %s\n", let->names[0]);
-}
-
-static void write_tensor_let(context *x, const og_let *let, og_value *to, const char *guard) {
-  const char *place[OG_OP_RESULTS];
-  int first = x->temporary_count;
-  for (int i = 0; i < let->count; i++) {
-    int made = new_temporary(x);
-    place[i] = og_format("t[%d]", made);
-    to[i] = (og_value){.type = OG_TENSOR, .c = og_format("PX_T(%s)", place[i])};
-    x->held[let - x->op->lets][i] = made + 1;
-  }
-  begin_block(x, let, guard);
-  write_branch(x, let->node, place, let->count);
-  fprintf(x->to, "%s}\n", x->indent);
-  x->temporary_count = first;
-}
-
-// `let NAME = some(x)` or `some(x) if CONDITION else NUMBER`: a number read from the elements of x.
-static void write_read_let(context *x, const og_let *let, og_value *to, const char *guard) {
-  const char *indent = x->indent;
-  const og_node *n = let->node;
-  const char *otherwise = reads[read_of(n->kind == OG_CHOICE ? n->items[0] : n)].initial;
-  og_scope names = names_of(x);
-  if (n->kind == OG_CHOICE) {
-    guard = both(condition(x, n->items[1]), guard);
-    otherwise = og_number(n->items[2], og_resolve, &names).c;
-    n = n->items[0];
-  }
-  int first = x->temporary_count, made = ++x->steps, read = read_of(n);
-  fprintf(x->to, "%s%s n%d = %s;\n", indent, reads[read].type, made, otherwise);
-  begin_block(x, let, guard);
-  x->indent = og_format("%s  ", indent);
-  og_use("px_status %s(%s *out, const px_tensor *t);", reads[read].c, reads[read].type);
-  const char *c = write_node(x, n->items[0]).c;
-  fprintf(x->to, "%sPX_F_TRY(%s(&n%d, (%s).v.tensor));\n%s}\n", x->indent, reads[read].c, made, c,
-          indent);
-  x->indent = indent, x->temporary_count = first;
-  *to = (og_value){.type = reads[read].of, .c = og_format("n%d", made)};
-}
-
-static void write_let(context *x, const og_let *let, const char *guard) {
-  og_value *to = x->lets[let - x->op->lets];
-  if (reads_elements(let->node)) {
-    write_read_let(x, let, to, guard);
-    return;
-  }
-  sort sort = let->count > 1 ? IS_TENSOR : sort_of(x->op, let->node);
-  if (sort == IS_TENSOR) {
-    write_tensor_let(x, let, to, guard);
-    return;
-  }
-  if (!is_list(let->node)) {
-    write_number_let(x, let, to);
-    return;
-  }
-  to->type = OG_TENSOR;  // a px_value
-  to->c = write_list(x, let->node, OG_INTS);
-}
-
-// Releases the lets that no formula still to be written reads: lets from `next` on, and `nodes`, of
-// which some may be NULL.
-static void release_unread(context *x, int next, const og_node *const *nodes, int count) {
-  for (int k = 0; k < x->op->let_count; k++)
-    for (int i = 0; i < x->op->lets[k].count; i++) {
-      const char *name = x->op->lets[k].names[i];
-      bool read = !x->held[k][i] || og_mentioned(nodes, count, name);
-      for (int later = next; later < x->op->let_count; later++)
-        read |= og_mentions(x->op->lets[later].node, name);
-      if (read) continue;
-      fprintf(x->to, "%spx__f_release(&t[%d]);\n", x->indent, x->held[k][i] - 1);
-      x->held[k][i] = 0;
-    }
-}
-
-// Returns the mask of gradients named by a formula, or only of those that it tests for None.
-static unsigned grads_named(const og_op *op, const og_node *n, bool tested) {
-  unsigned mask = 0;
-  int which, r = 0;
-  if (n->kind == OG_NAME && og_param_find(op, n->text) < 0) {
-    const og_let *let = og_let_find(op, n->text, &which);
-    if (let) return grads_named(op, let->node, tested);
-    if (!tested && (r = og_grad_find(op, n->text)) >= 0) mask = 1u << r;
-  }
-  if (n->kind == OG_COMPARE && !strncmp(n->text, "is", 2)) tested = false;
-  for (int i = 0; i < n->count; i++) mask |= grads_named(op, n->items[i], tested);
-  return mask;
-}
-
-static bool is_zero(const og_node *n) { return n->kind == OG_NUMBER && strtod(n->text, NULL) == 0; }
-
-// Defined zeros: a leaf upstream gets a gradient, as in PyTorch.
-static void write_zeros(FILE *to, const og_node *n, int i) {
-  const og_op *zeros = og_find("zeros_like");
-  if (!zeros) og_die(n->location, "the gradient 0 requires the op zeros_like");
-  og_use("%s", og_prototype(zeros));
-  fprintf(to,
-          "  if (b->needs & %uu)\n"
-          "    PX_TRY(px_zeros_like(&b->out[%d], b->grads[0], PX_DTYPE_NONE, PX_DEVICE_NONE,\n"
-          "                         false, false, NULL));\n",
-          1u << i, i);
-}
-
-// The condition on which gradient i is computed: those it reads are defined. Of those it tests for
-// None one is enough.
-static const char *wanted(const og_op *op, int i) {
-  const char *c = og_format("(b->needs & %uu)", 1u << i), *any = "";
-  unsigned named = grads_named(op, op->grad_nodes[i], false);
-  unsigned tested = grads_named(op, op->grad_nodes[i], true);
-  for (int r = 0; r < op->result_count && op->result_count > 1; r++) {
-    if (tested >> r & 1u)
-      any = og_format("%s%sb->grads[%d]", any, *any ? " || " : "", r);
-    else if (named >> r & 1u)
-      c = og_format("%s && b->grads[%d]", c, r);
-  }
-  return *any ? og_format("%s && (%s)", c, any) : c;
-}
-
-static void write_gradient(context *x, int i) {
-  const og_op *op = x->op;
-  const og_node *n = op->grad_nodes[i];
-  if (is_zero(n)) {
-    write_zeros(x->to, n, i);
-    return;
-  }
-  fprintf(x->to, "  if (%s) {  // %s = %s\n", wanted(op, i), op->params[i].name,
-          og_one_line(op->grads[i].text));
-  x->indent = "    ";
-  write_into(x, og_format("b->out[%d]", i), n);
-  fprintf(x->to, "  }\n");
-  x->indent = "  ", x->temporary_count = 0;
-}
-
-// Writes the statements of a function after the declaration of its tensors.
-static void begin(context *x, og_body *b) { x->to = og_body_begin(b); }
-static void end(context *x, og_body *b, FILE *to) {
-  og_body_end(b);
-  if (x->tensors) fprintf(to, "  PX_F_TENSORS(%d);\n", x->tensors);
-  fprintf(to, "%s  return PX_OK;\n}\n\n", b->text);
-}
-
-bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.text; }
-
-// Results named in `nograd`: the derivative by their gradients is missing.
-static void write_missing(context *x) {
-  const og_op *op = x->op;
-  char *names = strdup(op->nograd.text ? op->nograd.text : "");
-  for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
-    int r = og_result_find(op, name);
-    if (r < 0) og_die(op->nograd.location, "%s has no result '%s'", op->name, name);
-    fprintf(
-        x->to,
-        "  PX_CHECK(!b->grads[%d], PX_UNIMPLEMENTED, \"the gradient of %s with respect to its %s "
-        "is not implemented\");\n",
-        r, op->name, name);
-  }
-  free(names);
-}
-
-void og_write_backward(FILE *to, const og_op *op) {
-  if (!og_has_backward(op)) return;
-  context x = {.op = op, .indent = "  "};
-  // Compiled for size: the time is spent in the called ops.
-  fprintf(to,
-          "__attribute__((cold)) static px_status backward_%s(px_op_gradient *b) {\n"
-          "  const px_value *a = b->args;\n  (void)a;\n",
-          op->name);
-  og_body b;
-  begin(&x, &b);
-  write_missing(&x);
-  for (int k = 0; k < op->let_count; k++) {
-    const char *guard = NULL;
-    for (int i = 0; i < op->param_count; i++)
-      if (op->grad_nodes[i])
-        guard = either(guard, both(wanted(op, i), guard_of(&x, op->grad_nodes[i], &op->lets[k])));
-    if (guard) write_let(&x, &op->lets[k], guard);
-    release_unread(&x, k + 1, (const og_node *const *)op->grad_nodes, op->param_count);
-  }
-  for (int i = 0; i < op->param_count; i++)
-    if (op->grad_nodes[i]) write_gradient(&x, i);
-  end(&x, &b, to);
-}
-
-// Writes the lets of a body, each with the checks that read it. What checks read is unconditional.
-static void write_body_lets(context *x, const og_op *op, const og_node *node) {
-  const og_node *nodes[OG_MAX_CHECKS + 1] = {node};
-  int after[OG_MAX_CHECKS + 1] = {OG_MAX_LETS}, count = 1;
-  for (int i = 0; i < op->check_count && node == op->body_node; i++) {
-    after[count] = og_check_let(op, &op->checks[i]);
-    if (after[count] >= 0) nodes[count++] = og_check_parse(&op->checks[i]).test;
-  }
-  for (int k = 0; k < op->let_count; k++) {
-    const char *guard = NULL;
-    og_scope names = names_of(x);
-    for (int i = 0; i < count; i++)
-      if (nodes[i]) guard = either(guard, guard_of(x, nodes[i], &op->lets[k]));
-    if (guard) write_let(x, &op->lets[k], guard);
-    if (node == op->body_node) og_write_let_checks(x->to, &names, k);
-    for (int i = 1; i < count; i++)
-      if (after[i] == k) nodes[i] = NULL;
-    release_unread(x, k + 1, nodes, count);
-  }
-}
-
-// Writes the statements of a body: lets, then the results.
-static void write_results(context *x, const og_op *op, const og_node *node) {
-  const char *place[OG_OP_RESULTS];
-  write_body_lets(x, op, node);
-  if (op->result_list) {
-    if (node->kind != OG_LIST) og_die(node->location, "the body of %s is not a list", op->name);
-    const char *list = write_list(x, node, OG_TENSORS);
-    fprintf(x->to, "  const px_value list = %s;\n", list);
-    fprintf(x->to, "  PX_TRY(px_list_new(&call->list, list.v.tensors, list.n));\n");
-    return;
-  }
-  if (op->result_count == 1) {
-    write_into(x, "results[0]", node);
-    return;
-  }
-  if (node->kind == OG_LIST && node->count != op->result_count)
-    og_die(node->location, "the body of %s has %d results", op->name, node->count);
-  // The results are stored when nothing can fail any more.
-  for (int r = 0; r < op->result_count; r++) place[r] = og_format("t[%d]", new_temporary(x));
-  if (node->kind != OG_LIST) write_many(x, node, place, op->result_count);
-  for (int r = 0; r < op->result_count && node->kind == OG_LIST; r++)
-    if (node->items[r]->kind != OG_NAME) write_many(x, node->items[r], &place[r], 1);
-  for (int r = 0; r < op->result_count; r++)
-    if (node->kind == OG_LIST && node->items[r]->kind == OG_NAME)
-      write_into(x, og_format("results[%d]", r), node->items[r]);
-    else
-      fprintf(x->to, "  results[%d] = PX_MOVE(%s);\n", r, place[r]);
-}
-
-// Writes the run function of an op given as a formula.
-static void write_composed(FILE *to, const og_op *op, const char *role, const og_field *field,
-                           const og_node *node) {
-  if (!node) return;
-  context x = {.op = op, .indent = "  ", .body = true};
-  fprintf(to,
-          "// %s\nstatic px_status %s_%s(px_call *call) {\n  const px_value *a = call->args;\n"
-          "%s  (void)a;\n",
-          og_one_line(field->text), role, op->name,
-          op->result_list ? "" : "  px_tensor **results = call->results;\n");
-  if (op->run.text && node == op->body_node)
-    fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
-  og_body b;
-  begin(&x, &b);
-  write_results(&x, op, node);
-  end(&x, &b, to);
-}
-
-void og_write_body(FILE *to, const og_op *op) {
-  write_composed(to, op, "body", &op->body, op->body_node);
-  write_composed(to, op, "complex", &op->complex, op->complex_node);
-  write_composed(to, op, "unsigned", &op->of_unsigned, op->unsigned_node);
-}
-
-void og_write_formula(FILE *to, const og_op *formula) {
-  context x = {.op = formula, .indent = "  ", .body = true};
-  if (!formula->body_node) og_die(formula->location, "formula %s has no body", formula->name);
-  (void)formula_function(formula->name);
-  fprintf(to, "__attribute__((cold)) %s {\n  (void)a;\n", og_formula_prototype(formula->name));
-  og_write_formula_checks(to, formula);
-  og_body b;
-  begin(&x, &b);
-  write_results(&x, formula, formula->body_node);
-  end(&x, &b, to);
-}
-
-// ---- forward functions of layers: formulas over the values `a`, with the results in `results`
-
-void og_write_forward(FILE *to, const og_op *formula) {
-  context x = {.op = formula, .indent = "  ", .body = true};
-  og_body b;
-  begin(&x, &b);
-  write_results(&x, formula, formula->body_node);
-  end(&x, &b, to);
-}
-
-void og_write_forward_inplace(FILE *to, const og_op *formula) {
-  context x = {.op = formula, .to = to, .indent = "    ", .body = true};
-  const og_node *call = formula->body_node;
-  const og_op *op = call->kind == OG_CALL ? og_find(call->text) : NULL;
-  bool wide;
-  if (!op || !call->count || call->items[0]->kind != OG_NAME ||
-      og_param_find(formula, call->items[0]->text) != 0)
-    og_die(call->location, "%s has `inplace`: its forward is one op, and begins with its input",
-           formula->name);
-  fprintf(to, "  if (px_value_int(a[%d])) {\n", og_param_find(formula, "inplace"));
-  int arguments = write_arguments(&x, call, op, &wide);
-  fprintf(to, "    return px__forward_inplace(results, \"%s\", a%d);\n  }\n", op->name, arguments);
 }

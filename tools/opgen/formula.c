@@ -284,6 +284,15 @@ static og_node *parse_let(const char *text, og_location at) {
   return step;
 }
 
+bool og_in_vmap;
+bool og_is_samples(const og_node *n) {
+  return og_in_vmap && n->kind == OG_CALL && !strcmp(n->text, "samples") && n->count >= 1 &&
+         n->count <= 2;
+}
+bool og_is_vmap_number(const char *name) {
+  return og_in_vmap && (!strcmp(name, "batch") || !strcmp(name, "rank"));
+}
+
 const og_node *og_loop;
 int og_loop_name(const char *name) {
   for (int i = 3; og_loop && i < og_loop->count; i++)
@@ -337,6 +346,7 @@ static void save_name(og_op *op, og_node *n, bool shape_only, bool body) {
     return;
   }
   if (!strcmp(n->text, "recording") || (i < 0 && og_loop_name(n->text))) return;
+  if (i < 0 && og_is_vmap_number(n->text)) return;
   if (i < 0 && og_constant_named(n->text)) {
     n->kind = OG_NUMBER, n->text = og_constant_named(n->text);
     return;
@@ -387,7 +397,7 @@ static void walk(og_op *op, og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_HELPER && !og_helper(n->text))
     og_die(n->location, "unknown helper '%s' in formula of %s", n->text, op->name);
   bool geometry = n->kind == OG_SHAPE || og_is_condition_call(n) || og_is_shape_call(n);
-  if (n->kind == OG_CALL && !geometry && !og_is_read(n) && !og_callee(n->text))
+  if (n->kind == OG_CALL && !geometry && !og_is_read(n) && !og_is_samples(n) && !og_callee(n->text))
     og_die(n->location, "unknown op '%s' in formula of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++)
     if (n->kind == OG_CALL && !geometry && takes_dtype(n, i))
@@ -496,6 +506,14 @@ void og_analyse(og_op *op) {
   if (op->of_unsigned.text && !op->complex.text)
     walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.location), false,
          true);
+  if (og_vmap_formula(op)) {
+    op->vmap_node = og_formula(og_vmap_formula(op), op->vmap.location);
+    const og_node *n = op->vmap_node;
+    bool other = n->kind == OG_CHOICE && og_is_vmap_rule(n->items[2]);
+    og_in_vmap = true;
+    walk(op, other ? n->items[0] : op->vmap_node, false, true);
+    og_in_vmap = false;
+  }
   op->save_mask = op->shape_mask = 0;
   if (op->grad_all.text) analyse_whole(op);
   for (int i = 0; i < op->param_count; i++) {

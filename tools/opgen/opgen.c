@@ -312,6 +312,7 @@ static void write_views(const char *folder, const char *file) {
 // Writes all code of an op except its kernels.
 static void write_code(FILE *to, const og_op *op) {
   og_write_body(to, op);
+  og_write_vmap_rule(to, op);
   og_write_params(to, op);
   og_write_texts(to, op);
   og_write_checks(to, op);
@@ -326,7 +327,8 @@ static void write_code(FILE *to, const og_op *op) {
 static void write_shard(const char *folder, int shard) {
   FILE *to = og_create(folder, og_format("ops_%d.c", shard));
   fprintf(to,
-          "%s#include \"autograd/rules/formula.h\"\n#include \"call/shapes.h\"\n"
+          "%s#include \"autograd/rules/formula.h\"\n#include \"call/shapes.h\"\n#include "
+          "\"call/vmap.h\"\n"
           "#include \"phlox/random.h\"\n#include \"phlox/register.h\"\n\n",
           license);
   og_body b;

@@ -135,7 +135,7 @@ typedef struct og_op {
   int let_count;
   og_field grads[OG_MAX_PARAMS];  // formula of parameter i
   og_field grad_all;              // `grad * = FN`
-  og_node *grad_nodes[OG_MAX_PARAMS], *body_node, *complex_node, *unsigned_node;
+  og_node *grad_nodes[OG_MAX_PARAMS], *body_node, *complex_node, *unsigned_node, *vmap_node;
   unsigned grad_mask, save_mask, shape_mask, save_result_mask, mask_params;
   unsigned save_for[OG_MAX_PARAMS];
 } og_op;
@@ -269,6 +269,10 @@ og_node *og_formula_if(const char *text, og_location at, og_node **condition);
 // The loop whose step is walked or written, and the position of a name among its items: 1 for the
 // index, 3 and more for values; 0 for other names.
 extern const og_node *og_loop;
+// True while the formula of a field `vmap` is walked or written: it may call samples(x).
+extern bool og_in_vmap;
+bool og_is_samples(const og_node *n);
+bool og_is_vmap_number(const char *name);  // batch, rank
 int og_loop_name(const char *name);
 // True if a node, or any of several, mentions the name. A node may be NULL.
 bool og_mentions(const og_node *n, const char *name);
@@ -358,6 +362,9 @@ const char *og_stem(const char *path);
 // Writes the vmap rule of the field `vmap`; returns the name of its C function, or NULL.
 void og_write_vmap(FILE *to, const og_op *op);
 const char *og_vmap_function(const og_op *op);
+const char *og_vmap_formula(const og_op *op);  // the text of a rule that is a formula, or NULL
+bool og_is_vmap_rule(const og_node *n);        // another rule after `else`
+void og_write_vmap_rule(FILE *to, const og_op *op);
 typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW, OG_VMAP_VIEW } og_view;
 // Writes the views of a table; returns false if there are none. `to` NULL: only tests. A view
 // belongs to the table of the first entry naming its function.

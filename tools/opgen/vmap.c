@@ -37,8 +37,21 @@ static unsigned named_params(const og_op *op, const char *names) {
   return mask;
 }
 
+const char *og_vmap_formula(const og_op *op) {
+  const char *text = op->vmap.text, *colon = text ? strstr(text, " : ") : NULL;
+  if (!text || begins(text, "refuse") || !strchr(text, '(')) return NULL;
+  return colon ? og_skip(colon + 3) : text;
+}
+bool og_is_vmap_rule(const og_node *n) {
+  static const char *const rules[] = {"shift", "align", "loop", "loop_quietly"};
+  if (n->kind == OG_CHOICE) return og_is_vmap_rule(n->items[0]);
+  for (size_t i = 0; n->kind == OG_NAME && i < sizeof rules / sizeof *rules; i++)
+    if (!strcmp(n->text, rules[i])) return true;
+  return false;
+}
+
 static bool is_function(const char *text) {
-  return !known(text) && !begins(text, "as") && !begins(text, "refuse");
+  return !strchr(text, '(') && !known(text) && !begins(text, "as") && !begins(text, "refuse");
 }
 const char *og_vmap_function(const og_op *op) {
   const char *text = op->vmap.text;
@@ -63,6 +76,11 @@ void og_write_vmap(FILE *to, const og_op *op) {
     fprintf(to, ".vmap_as = \"%s\", ", text + 3);
   } else if (begins(text, "refuse")) {
     fprintf(to, ".vmap_rule = PX__VMAP_REFUSE, .vmap_text = %s, ", og_skip(text + 6));
+  } else if (og_vmap_formula(op)) {
+    const char *names =
+        op->vmap.text == og_vmap_formula(op) ? "" : og_trimmed(text, strstr(text, " : "));
+    fprintf(to, ".vmap_rule = PX__VMAP_RUN, .vmap_run = vmap_%s, .vmap_mask = 0x%x, ", op->name,
+            named_params(op, names));
   } else {
     const char *name = og_vmap_function(op);
     og_use("px_status px__vmap_%s(px__vmap_call *b);", name);

@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "vmap_rules/sort.h"
-#include "call/vmap.h"
 #include "formulas.h"
 #include "hidden/sort.h"
 #include "ops/core/run.h"
@@ -73,17 +71,6 @@ PX_RUN(kthvalue_out) {
   return px__resize_reduced(call, args->self, args->dim, args->keepdim);
 }
 
-PX_VMAP_RULE(median) {
-  const px_tensor *t = args->self;
-  PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) index = NULL;
-  px_tensor *made = NULL;
-  if (t->numel == 0) return px__vmap_loop(b, true);
-  PX_TRY(px_reshape(&lines, t->physical, (const int64_t[]){b->size, t->numel}, 2));
-  PX_TRY(px_median_dim(&made, &index, lines, 1, false));
-  return px__vmap_set_result(b, 0, made);
-}
-
 // ---- binary search
 
 // Converts both tensors to the promoted dtype, on the device of the first.
@@ -96,29 +83,6 @@ static px_status promote_both(px_tensor **a, px_tensor **b, const px_tensor *fir
     PX_TRY(px_dtype_promote_or_fail(&dtype, one, other));
   PX_TRY(px__tensor_to(a, first, dtype, PX_DEVICE_NONE));
   return px__tensor_to(b, second, dtype, px__tensor_device(first));
-}
-// Boundaries shared by the batched batch stay 1-D. Batched 1-D boundaries become rows, and the
-// values of each batch entry become the row to search for.
-PX_VMAP_RULE(search_lines) {
-  px_tensor *made = NULL, *boundaries = args->boundaries, *values = args->values;
-  bool line = boundaries->ndim == 1;
-  PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) batched = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, values));
-  if (line && !px__is_mapped(b, boundaries)) {
-    PX_TRY(px_search_lines(&made, boundaries, batched, args->right));
-    return px__vmap_set_result(b, 0, made);
-  }
-  PX_TRY(px__vmap_ensure_batch_dim(&lines, b, boundaries));
-  if (line)
-    PX_TRY(px_reshape(&flat, batched, (const int64_t[]){b->size, values->numel}, 2));
-  else
-    flat = px_retain(batched);
-  PX_TRY(px_search_lines(&indices, lines, flat, args->right));
-  PX_TRY(px_reshape(&made, indices, batched->sizes, batched->ndim));
-  return px__vmap_set_result(b, 0, made);
 }
 static px_status search(px_tensor **out, const px_tensor *sorted, const px_tensor *values,
                         bool right, bool small) {

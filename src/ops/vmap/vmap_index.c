@@ -5,6 +5,7 @@
 #include "vmap_rules/index.h"
 #include "vmap_rules/arithmetic.h"
 #include "call/vmap.h"
+#include "formulas.h"
 #include "hidden/index.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -260,179 +261,16 @@ PX_VMAP_RULE(index_backward) {
   return status;
 }
 
-// ---- embedding: a batched weight is indexed by (batch index, row)
-
-static const int64_t two_dims[] = {0, 1};
-
-static px_status row_indices(px_tensor *pair[2], const px__vmap_call *b, px_tensor *input) {
-  PX_TRY(batch_arange(&pair[0], b, input, input->ndim));
-  return px__vmap_ensure_batch_dim(&pair[1], b, input);
-}
-
-// True for the rows of the padding.
-static px_status padding_rows(px_tensor **out, const px_tensor *input, px_value padding) {
-  PX_SCOPED(px_tensor) is_padding = NULL;
-  PX_TRY(px_eq_scalar(&is_padding, input, px_int(padding.v.i)));
-  return px_unsqueeze(out, is_padding, -1);
-}
-// Rows without gradient at the padding.
-static px_status detach_padding(px_tensor **out, px_tensor *rows, const px_tensor *input,
-                                px_value padding) {
-  PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) fixed = NULL;
-  if (padding.kind == PX_ARG_NONE) return *out = px_retain(rows), PX_OK;
-  PX_TRY(padding_rows(&mask, input, padding));
-  PX_TRY(px_tensor_detach(&fixed, rows));
-  return px_where(out, mask, fixed, rows);
-}
-PX_VMAP_RULE(embedding) {
-  px_tensor *made = NULL, *pair[2] = {NULL, NULL};
-  const int64_t *padding = args->padding_idx.kind == PX_ARG_NONE ? NULL : &args->padding_idx.v.i;
-  if (!px__is_mapped(b, args->weight)) {
-    PX_TRY(px_embedding(&made, args->input->physical, args->weight, padding));
-    return px__vmap_set_result(b, 0, made);
-  }
-  PX_SCOPED(px_tensor) rows = NULL;
-  px_status status = row_indices(pair, b, args->input);
-  if (status == PX_OK) status = px_index(&rows, args->weight->physical, pair, 2, two_dims, 2);
-  if (status == PX_OK) status = detach_padding(&made, rows, pair[1], args->padding_idx);
-  px_release(pair[0]);
-  px_release(pair[1]);
-  PX_TRY(status);
-  return px__vmap_set_result(b, 0, made);
-}
-
-// Zeroes the gradient of the padding's rows.
-static px_status without_padding(px_tensor **out, px_tensor *grad, const px_tensor *input,
-                                 px_value padding) {
-  PX_SCOPED(px_tensor) rows = NULL;
-  if (padding.kind == PX_ARG_NONE) return *out = px_retain(grad), PX_OK;
-  PX_TRY(padding_rows(&rows, input, padding));
-  return px_masked_fill(out, grad, rows, px_int(0));
-}
-
-static px_status add_rows(px_tensor **out, const px__vmap_call *b,
-                          const px__embedding_backward_vmap_args *args, px_tensor *pair[2]) {
-  int64_t sizes[3] = {b->size, args->weight_sizes.v.ints[0], args->weight_sizes.v.ints[1]};
-  PX_SCOPED(px_tensor) batched = NULL;
-  PX_SCOPED(px_tensor) grad = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->grad_output));
-  PX_TRY(without_padding(&grad, batched, pair[1], args->padding_idx));
-  return px_index_backward(out, grad, sizes, 3, pair, 2, two_dims, 2);
-}
-PX_VMAP_RULE(embedding_backward) {
-  px_tensor *made = NULL, *pair[2] = {NULL, NULL};
-  px_status status = row_indices(pair, b, args->input);
-  if (status == PX_OK) status = add_rows(&made, b, args, pair);
-  px_release(pair[0]);
-  px_release(pair[1]);
-  PX_TRY(status);
-  return px__vmap_set_result(b, 0, made);
-}
-
-// ---- masks shared by all samples: each sample is flattened
-
-static px_status check_shared(const px__vmap_call *b, const px_tensor *mask) {
-  PX_CHECK(!px__is_mapped(b, mask), PX_RUNTIME,
-           "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot "
-           "support this because for each batch this would return a differently shaped Tensor. "
-           "Please file an issue at https://github.com/pytorch/pytorch/issues if you need this "
-           "feature.");
-  return PX_OK;
-}
-static px_status flat_mask(px_tensor **out, px_tensor *mask, const int64_t *sizes, int ndim) {
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_expand(&wide, mask, sizes, ndim));
-  return px_reshape(out, wide, (const int64_t[]){px__sizes_product(sizes, ndim)}, 1);
-}
-static const int64_t second_dim = 1;
-
-PX_VMAP_RULE(masked_select) {
-  int ndim;
-  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  const px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) aligned = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) lines = NULL;
-  px_tensor *made = NULL;
-  PX_TRY(check_shared(b, args->mask));
-  PX_TRY(px__broadcast(&ndim, sizes + 1, args->mask->ndim, args->mask->sizes, self->ndim,
-                       self->sizes));
-  PX_TRY(flat_mask(&mask, args->mask, sizes + 1, ndim));
-  PX_TRY(px__vmap_physical(&aligned, b, args->self, ndim));
-  PX_TRY(px_expand(&wide, aligned, sizes, ndim + 1));
-  PX_TRY(px_reshape(&lines, wide, (const int64_t[]){b->size, mask->numel}, 2));
-  PX_TRY(px_index(&made, lines, &mask, 1, &second_dim, 1));
-  return px__vmap_set_result(b, 0, made);
-}
-PX_VMAP_RULE(masked_select_backward) {
-  int ndim;
-  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  px_value input = args->input_sizes;
-  PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) grad = NULL;
-  PX_SCOPED(px_tensor) lines = NULL;
-  px_tensor *made = NULL;
-  PX_TRY(check_shared(b, args->mask));
-  PX_TRY(
-      px__broadcast(&ndim, sizes + 1, args->mask->ndim, args->mask->sizes, input.n, input.v.ints));
-  PX_TRY(flat_mask(&mask, args->mask, sizes + 1, ndim));
-  PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
-  PX_TRY(px_index_backward(&lines, grad, (const int64_t[]){b->size, mask->numel}, 2, &mask, 1,
-                           &second_dim, 1));
-  PX_TRY(px_reshape(&made, lines, sizes, ndim + 1));
-  return px__vmap_set_result(b, 0, made);
-}
-
-// ---- index_select and similar with an index per sample: gather and scatter along dim
+// ---- index_add and similar with an index per sample: scatter along dim
 
 // Expands the index of each sample for gather and scatter: self's sizes, except index->numel along
 // dim.
-static px_status element_indices(px_tensor **out, int64_t *dim, const px__vmap_call *b,
-                                 const px_tensor *self, px_tensor *index, int64_t given) {
-  int d;
-  int64_t ones[PX_MAX_DIMS + 1] = {b->size}, sizes[PX_MAX_DIMS + 1] = {b->size};
-  PX_SCOPED(px_tensor) line = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px__wrap_dim(&d, given, self->ndim));
-  for (int k = 0; k < self->ndim; k++) {
-    sizes[1 + k] = k == d ? index->numel : self->sizes[k];
-    ones[1 + k] = k == d ? index->numel : 1;
-  }
-  *dim = d + 1;
-  PX_TRY(px_to(&wide, index->physical, PX_INT64, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_reshape(&line, wide, ones, self->ndim + 1));
-  return px_expand(out, line, sizes, self->ndim + 1);
-}
-
-PX_VMAP_RULE(index_select) {
-  px_tensor *made = NULL;
-  int64_t dim;
-  PX_SCOPED(px_tensor) elements = NULL;
-  PX_SCOPED(px_tensor) batched = NULL;
-  if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
-  if (!args->self->ndim) return px__vmap_loop(b, true);
-  PX_TRY(element_indices(&elements, &dim, b, args->self, args->index, args->dim));
-  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->self));
-  PX_TRY(px_gather(&made, batched, dim, elements, false));
-  return px__vmap_set_result(b, 0, made);
-}
-PX_VMAP_RULE(index_select_backward) {
-  px_tensor *made = NULL, *grad = args->grad_output;
-  int64_t dim, sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) elements = NULL;
-  PX_SCOPED(px_tensor) batched = NULL;
-  PX_SCOPED(px_tensor) zeros = NULL;
-  if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
-  if (!args->input_sizes.n) return px__vmap_loop(b, true);
-  PX_TRY(px__vmap_sizes(sizes, b, args->input_sizes));
-  PX_TRY(element_indices(&elements, &dim, b, grad, args->index, args->dim));
-  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, grad));
-  PX_TRY(px_zeros(&zeros, sizes, args->input_sizes.n + 1, (px_dtype)grad->dtype,
-                  px__tensor_device(grad), false, false));
-  PX_TRY(px_scatter_add(&made, zeros, dim, elements, batched));
-  return px__vmap_set_result(b, 0, made);
+static px_status element_indices(px_tensor **out, int64_t *dim, const px_tensor *self,
+                                 px_tensor *index, int64_t given) {
+  *dim = given + (given >= 0);
+  return px__formula_index_of_samples(
+      out, (px_value[]){PX_T(index->physical), PX_IS(self->sizes, self->ndim), PX_I(given),
+                        PX_I(index->numel)});
 }
 
 // Scatters a source to the selected elements. `add`: accumulates.
@@ -460,7 +298,7 @@ static px_status scatter_source(px__vmap_call *b, scattering *p, px_scalar alpha
   PX_SCOPED(px_tensor) scaled = NULL;
   if (!px__is_mapped(b, p->index)) return px__vmap_shift(b);
   if (!p->self->ndim) return px__vmap_loop(b, true);
-  PX_TRY(element_indices(&elements, &dim, b, p->self, p->index, p->dim));
+  PX_TRY(element_indices(&elements, &dim, p->self, p->index, p->dim));
   if (!px__has_sizes(given, elements->ndim - 1, elements->sizes + 1)) return px__vmap_loop(b, true);
   PX_TRY(px__vmap_ensure_batch_dim(&batched, b, given));
   if (!p->add || px_scalar_float(alpha) == 1)
@@ -486,7 +324,7 @@ static px_status scatter_value(px__vmap_call *b, const scattering *p, px_tensor 
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) expanded = NULL;
   if (!p->self->ndim) return px__vmap_loop(b, true);
-  PX_TRY(element_indices(&elements, &dim, b, p->self, p->index, p->dim));
+  PX_TRY(element_indices(&elements, &dim, p->self, p->index, p->dim));
   PX_TRY(aligned_value(&number, b, value, p->self, p->self->ndim));
   PX_TRY(px_expand(&expanded, number, elements->sizes, elements->ndim));
   scattering all = {p->self, p->index, expanded, p->dim, false};
@@ -507,37 +345,7 @@ PX_VMAP_RULE(index_fill) {
   return scatter_value(b, &p, value);
 }
 
-// ---- fills with a value per sample
-
-PX_VMAP_RULE(masked_fill_tensor) {
-  px_tensor *made = NULL, *self = args->self;
-  int ndim = self->ndim > args->mask->ndim ? self->ndim : args->mask->ndim;
-  PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) old = NULL;
-  PX_TRY(aligned_value(&number, b, args->value, self, ndim));
-  PX_TRY(px__vmap_physical(&mask, b, args->mask, ndim));
-  PX_TRY(px__vmap_physical(&old, b, self, ndim));
-  PX_TRY(px_where(&made, mask, number, old));
-  return set_filled(b, self, made);
-}
-
-static px_status fill(px__vmap_call *b, px_tensor *self, px_tensor *value) {
-  if (!px__is_mapped(b, value)) return px__vmap_align(b);
-  px_tensor *made = NULL;
-  PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) expanded = NULL;
-  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  px__sizes_copy(sizes + 1, self->sizes, self->ndim);
-  PX_TRY(aligned_value(&number, b, value, self, self->ndim));
-  PX_TRY(px_expand(&expanded, number, sizes, self->ndim + 1));
-  PX_TRY(px_clone(&made, expanded, "contiguous_format"));
-  return set_filled(b, self, made);
-}
-PX_VMAP_RULE(filled_tensor) { return fill(b, args->self, args->value); }
-PX_VMAP_RULE(fill_tensor) { return fill(b, args->self, args->value); }
-
-// ---- roll and repeat
+// ---- roll
 
 // A dimension may be rolled several times, so the list may have any length.
 static px_status roll_dims(px_tensor **out, const px_tensor *self, px_value shifts, px_value dims) {
@@ -569,20 +377,5 @@ PX_VMAP_RULE(roll) {
   PX_TRY(px_reshape(&flat, all, line, 2));
   PX_TRY(px_roll(&rolled, flat, shifts.v.ints, 1, &last, 1));
   PX_TRY(px_reshape(&made, rolled, all->sizes, all->ndim));
-  return px__vmap_set_result(b, 0, made);
-}
-
-PX_VMAP_RULE(repeat) {
-  px_tensor *made = NULL;
-  PX_SCOPED(px_tensor) aligned = NULL;
-  int64_t repeats[PX_MAX_DIMS + 1] = {1};
-  int n = args->repeats.n;
-  PX_CHECK(n >= args->self->ndim, PX_RUNTIME,
-           "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
-           "tensor");
-  PX_TRY(px__check_ndim((int64_t)n + 1));
-  px__sizes_copy(repeats + 1, args->repeats.v.ints, n);
-  PX_TRY(px__vmap_physical(&aligned, b, args->self, n));
-  PX_TRY(px_repeat(&made, aligned, repeats, n + 1));
   return px__vmap_set_result(b, 0, made);
 }

@@ -10,7 +10,6 @@
 #include "conditions.h"
 #include "formulas.h"
 #include "hidden/loss.h"
-#include "hidden/norm.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
@@ -120,89 +119,12 @@ static px_status normalise(px__vmap_call *b) {
 PX_VMAP_RULE(native_batch_norm) { return normalise(b); }
 PX_VMAP_RULE(batch_norm_backward) { return normalise(b); }
 
-// ---- layer_norm
+// ---- nll_loss
 
-// Applies a weight and bias per sample to the last dimensions of the output.
-static px_status scale(px_tensor **output, const px__vmap_call *b, px_tensor *weight,
-                       px_tensor *bias, int ndim) {
-  PX_SCOPED(px_tensor) before = PX_MOVE(*output);
-  PX_SCOPED(px_tensor) w = NULL;
-  PX_SCOPED(px_tensor) shift = NULL;
-  if (weight) PX_TRY(px__vmap_physical(&w, b, weight, ndim));
-  if (bias) PX_TRY(px__vmap_physical(&shift, b, bias, ndim));
-  return px__formula_scaled_rows(output, (px_value[]){PX_T(before), PX_T(w), PX_T(shift)});
-}
-
-static px_status set_results(px__vmap_call *b, px_tensor *made[3]) {
-  for (int i = 0; i < 3; i++) {
-    px_tensor *one = made[i];
-    made[i] = NULL;
-    PX_TRY(px__vmap_set_result(b, i, one));
-  }
-  return PX_OK;
-}
 static px_status release_results(px_tensor *made[3], px_status status) {
   for (int i = 0; i < 3; i++) px_release(made[i]);
   return status;
 }
-
-PX_VMAP_RULE(native_layer_norm) {
-  px_tensor *made[3] = {NULL, NULL, NULL};
-  PX_SCOPED(px_tensor) batched = NULL;
-  px_value shape = args->normalized_shape;
-  bool per_sample = px__is_mapped(b, args->weight) || px__is_mapped(b, args->bias);
-  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->input));
-  PX_TRY(px_native_layer_norm(&made[0], &made[1], &made[2], batched, shape.v.ints, shape.n,
-                              per_sample ? NULL : args->weight, per_sample ? NULL : args->bias,
-                              args->eps));
-  px_status status =
-      per_sample ? scale(&made[0], b, args->weight, args->bias, args->input->ndim) : PX_OK;
-  if (status == PX_OK) status = set_results(b, made);
-  return release_results(made, status);
-}
-
-// Reshapes per-row statistics to broadcast with the input.
-static px_status row_statistics(px_tensor **out, const px__vmap_call *b, px_tensor *t,
-                                const px_tensor *input, int normalised) {
-  int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  PX_SCOPED(px_tensor) batched = NULL;
-  for (int d = 0; d < input->ndim; d++)
-    sizes[1 + d] = d < input->ndim - normalised ? input->sizes[d] : 1;
-  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
-  return px_reshape(out, batched, sizes, input->ndim + 1);
-}
-
-static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
-                                const px__layer_norm_backward_vmap_args *args) {
-  px_tensor *unused[2] = {NULL, NULL};
-  PX_SCOPED(px_tensor) grad = NULL;
-  PX_SCOPED(px_tensor) input = NULL;
-  PX_SCOPED(px_tensor) mean = NULL;
-  PX_SCOPED(px_tensor) rstd = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  px_value shape = args->normalized_shape;
-  PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
-  PX_TRY(px__vmap_ensure_batch_dim(&input, b, args->input));
-  PX_TRY(row_statistics(&mean, b, args->mean, args->input, shape.n));
-  PX_TRY(row_statistics(&rstd, b, args->rstd, args->input, shape.n));
-  scaled = px_retain(grad);
-  PX_TRY(scale(&scaled, b, args->weight, NULL, args->input->ndim));
-  px_status status = px_layer_norm_backward(&made[0], &unused[0], &unused[1], scaled, input,
-                                            shape.v.ints, shape.n, mean, rstd, NULL);
-  px_release(unused[0]);
-  px_release(unused[1]);
-  PX_TRY(status);
-  return px__formula_norm_parameters(
-      &made[1], (px_value[]){PX_T(grad), PX_T(input), PX_T(mean), PX_T(rstd), PX_I(shape.n)});
-}
-PX_VMAP_RULE(layer_norm_backward) {
-  px_tensor *made[3] = {NULL, NULL, NULL};
-  px_status status = norm_gradients(made, b, args);
-  if (status == PX_OK) status = set_results(b, made);
-  return release_results(made, status);
-}
-
-// ---- nll_loss
 
 // Merges the targets of all samples. `rows`: self has rows of classes.
 static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tensor *target,

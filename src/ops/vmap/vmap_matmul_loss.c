@@ -1,128 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmap: batching rules that are functions. Products become batched products. Losses reduce all
-// dimensions but the batch dimension.
-#include "vmap_rules/linalg.h"
+// vmap: batching rules of losses, which reduce all dimensions but the batch dimension.
 #include "vmap_rules/loss.h"
 #include "vmap_rules/solve.h"
 #include "call/vmap.h"
-#include "formulas.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
-
-// ---- products
-
-static px_status set_product(px__vmap_call *b, px_tensor *left, px_tensor *right) {
-  px_tensor *made = NULL;
-  PX_TRY(px_matmul(&made, left, right));
-  return px__vmap_set_result(b, 0, made);
-}
-
-// Matrix products, or batches of them. Tensors without a batch dimension are broadcast.
-static px_status product(px__vmap_call *b, px_tensor *left, px_tensor *right, int ndim) {
-  PX_SCOPED(px_tensor) l = NULL;
-  PX_SCOPED(px_tensor) r = NULL;
-  PX_TRY(px__vmap_physical(&l, b, left, ndim));
-  PX_TRY(px__vmap_physical(&r, b, right, ndim));
-  return set_product(b, l, r);
-}
-PX_VMAP_RULE(mm) { return product(b, args->self, args->mat2, 2); }
-PX_VMAP_RULE(bmm) { return product(b, args->self, args->mat2, 3); }
-
-PX_VMAP_RULE(mv) {
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  px_tensor *made = NULL;
-  PX_TRY(px__vmap_physical(&left, b, args->self, 2));
-  PX_TRY(px__vmap_physical(&right, b, args->vec, 1));
-  PX_TRY(px__formula_mv_of_batches(&made, (px_value[]){PX_T(left), PX_T(right)}));
-  return px__vmap_set_result(b, 0, made);
-}
-PX_VMAP_RULE(dot) {
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  px_tensor *made = NULL;
-  PX_TRY(px__vmap_physical(&left, b, args->self, 1));
-  PX_TRY(px__vmap_physical(&right, b, args->tensor, 1));
-  PX_TRY(px__formula_dot_of_batches(&made, (px_value[]){PX_T(left), PX_T(right)}));
-  return px__vmap_set_result(b, 0, made);
-}
-
-PX_VMAP_RULE(trace) {
-  px_tensor *made = NULL;
-  PX_SCOPED(px_tensor) line = NULL;
-  int64_t last = -1;
-  PX_CHECK(args->self->ndim == 2, PX_RUNTIME,
-           "trace: expected a matrix, but got tensor with dim %d", args->self->ndim);
-  PX_TRY(px_diagonal(&line, args->self->physical, 0, 1, 2));
-  PX_TRY(px_sum(&made, line, &last, 1, false, PX_DTYPE_NONE));
-  return px__vmap_set_result(b, 0, made);
-}
-
-// beta * self + alpha * left @ right. self is ignored if beta is 0.
-typedef struct sum {
-  px_tensor *self, *left, *right;
-  px_scalar beta, alpha;
-  int ndim;
-} sum;
-
-static bool is_number(px_scalar s, double value) { return px_scalar_float(s) == value; }
-
-static px_status add_scaled(px_tensor **out, px_tensor *product_of, px_tensor *self, px_scalar beta,
-                            px_scalar alpha) {
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) term = NULL;
-  if (is_number(alpha, 1))
-    scaled = px_retain(product_of);
-  else
-    PX_TRY(px_mul_scalar(&scaled, product_of, alpha));
-  if (is_number(beta, 0)) {
-    *out = PX_MOVE(scaled);
-    return PX_OK;
-  }
-  if (is_number(beta, 1))
-    term = px_retain(self);
-  else
-    PX_TRY(px_mul_scalar(&term, self, beta));
-  return px_add(out, scaled, term, px_int(1));
-}
-
-static px_status sum_of(px_tensor **out, px__vmap_call *b, const sum *s) {
-  PX_SCOPED(px_tensor) self = NULL;
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(px__vmap_physical(&self, b, s->self, s->ndim));
-  PX_TRY(px__vmap_physical(&left, b, s->left, s->ndim));
-  PX_TRY(px__vmap_physical(&right, b, s->right, s->ndim));
-  PX_TRY(px_matmul(&both, left, right));
-  return add_scaled(out, both, self, s->beta, s->alpha);
-}
-
-static px_status set_sum(px__vmap_call *b, const sum *s) {
-  px_tensor *made = NULL, *self = s->self;
-  PX_TRY(sum_of(&made, b, s));
-  if (b->call->mode != PX_CALL_INPLACE) return px__vmap_set_result(b, 0, made);
-  px_status status = px_copy_(self->physical, made, false);
-  px_release(made);
-  PX_TRY(status);
-  return px__vmap_set_result(b, 0, NULL);
-}
-
-PX_VMAP_RULE(addmm) {
-  return set_sum(b, &(sum){args->self, args->mat1, args->mat2, args->beta, args->alpha, 2});
-}
-PX_VMAP_RULE(baddbmm) {
-  return set_sum(b, &(sum){args->self, args->batch1, args->batch2, args->beta, args->alpha, 3});
-}
-// The second matrix is transposed.
-PX_VMAP_RULE(_linear) {
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_TRY(px_transpose(&transposed, args->mat2, 0, 1));
-  return set_sum(b, &(sum){args->self, args->mat1, transposed, args->beta, args->alpha, 2});
-}
 
 // ---- systems of equations
 

@@ -5,10 +5,28 @@
 #include "call/vmap.h"
 #include "hidden/index.h"
 #include "hidden/view.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 #include "ops/core/run.h"
 #include "run_functions/index.h"
+
+// Sets the results of a rule that is a formula. Takes the references. In place, the result is
+// copied to self.
+px_status px__vmap_set_results(px__vmap_call *b, px_tensor **made_take);
+px_status px__vmap_set_results(px__vmap_call *b, px_tensor **made_take) {
+  px_status status = PX_OK;
+  if (b->call->mode == PX_CALL_INPLACE)
+    status = px_copy_(b->call->given[0]->physical, *made_take, false);
+  for (int i = 0; i < b->call->op->result_count; i++) {
+    px_tensor *one = PX_MOVE(made_take[i]);
+    if (status == PX_OK)
+      status = px__vmap_set_result(b, i, one);
+    else
+      px_release(one);
+  }
+  return status;
+}
 
 // Runs an op on the physical tensor of an inner level.
 typedef px_status (*sample_op)(px_tensor **out, const px_tensor *self, int64_t index, int64_t level,
