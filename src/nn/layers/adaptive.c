@@ -106,19 +106,14 @@ static px_status cluster_at(px_module **out, px_module *self, int i) {
 
 static px_status add_cluster(px_tensor **all, px_module *self, px_tensor *x, const px_tensor *head,
                              int i) {
-  PX_SCOPED(px_tensor) own = NULL;
-  PX_SCOPED(px_tensor) entry = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) scores = NULL;
+  PX_SCOPED(px_tensor) before = PX_MOVE(*all);
   PX_SCOPED(px_module) cluster = NULL;
-  px_tensor *joined;
   PX_TRY(cluster_at(&cluster, self, i));
-  PX_TRY(call_softmax(&own, cluster, x));
-  PX_TRY(px_narrow(&entry, head, -1, int_of(self, "shortlist_size") + i, 1));
-  PX_TRY(px_add(&part, own, entry, px_int(1)));
-  PX_TRY(px_cat(&joined, (px_tensor *[]){*all, part}, 2, -1));
-  px_release(*all);
-  *all = joined;
-  return PX_OK;
+  PX_TRY(px_module_call(&scores, cluster, x));
+  return px__formula_with_cluster_scores(all,
+                                         (px_value[]){PX_T(before), PX_T(scores), PX_T(head),
+                                                      PX_I(int_of(self, "shortlist_size") + i)});
 }
 static px_status log_probabilities(px_tensor **out, px_module *self, px_tensor *x) {
   PX_SCOPED(px_tensor) head = NULL;
@@ -156,22 +151,6 @@ static px_status check_shapes(const px_tensor *x, const px_tensor *target) {
   return PX_OK;
 }
 
-static px_status check_range(const px_module *self, const px_tensor *target) {
-  PX_SCOPED(px_tensor) min = NULL;
-  PX_SCOPED(px_tensor) max = NULL;
-  px_scalar low, high;
-  int64_t classes = int_of(self, "n_classes");
-  if (px_tensor_numel(target) == 0) return PX_OK;
-  PX_TRY(px_min(&min, target));
-  PX_TRY(px_max(&max, target));
-  PX_TRY(px_tensor_item(&low, min));
-  PX_TRY(px_tensor_item(&high, max));
-  PX_CHECK(px_scalar_int(low) >= 0 && px_scalar_int(high) < classes, PX_RUNTIME,
-           "Target values should be in [0, %lld], but values in range [%lld, %lld] were found. ",
-           LL(classes - 1), LL(px_scalar_int(low)), LL(px_scalar_int(high)));
-  return PX_OK;
-}
-
 // A batch, the head index of each target, and the clusters' contribution to the log-probability.
 typedef struct batch {
   px_module *self;
@@ -198,40 +177,32 @@ static px_status visit_cluster(batch *b, int i) {
   return px_index_fill(&b->head_index, head_index, 0, rows, px_int(column));
 }
 
-static px_status log_likelihood(px_tensor **out, batch *b) {
+static px_status log_likelihood(px_tensor **out, batch *b, bool batched) {
   PX_SCOPED(px_tensor) head = NULL;
-  PX_SCOPED(px_tensor) own = NULL;
   PX_TRY(head_of(&head, b->self, b->x));
   PX_TRY(px_new_zeros(&b->added, head, px_tensor_sizes(b->target), 1, PX_DTYPE_NONE, PX_DEVICE_NONE,
                       false, false));
   for (int i = 0; i < int_of(b->self, "n_clusters"); i++) PX_TRY(visit_cluster(b, i));
-  PX_TRY(px__formula_target_scores(&own, (px_value[]){PX_T(head), PX_T(b->head_index), PX_I(0)}));
-  return px_add(out, own, b->added, px_int(1));
+  return px__formula_likelihoods(
+      out, (px_value[]){PX_T(head), PX_T(b->head_index), PX_T(b->added), PX_B(batched)});
 }
 
 px_status px__adaptive_forward(px_tensor **out, px_module *self,
                                const px__adaptive_forward_args *args) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) target = NULL;
-  PX_SCOPED(px_tensor) output = NULL;
-  PX_SCOPED(px_tensor) negated = NULL;
   px_tensor *given = args->input_, *labels = args->target_;
   bool batched = px_tensor_ndim(labels) == 1;
   PX_TRY(check_shapes(given, labels));
-  PX_TRY(check_range(self, labels));
-  if (batched) {
-    x = px_retain(given), target = px_retain(labels);
-  } else {
+  PX_TRY(px__formula_checked_targets(&target,
+                                     (px_value[]){PX_T(labels), PX_I(int_of(self, "n_classes"))}));
+  if (batched)
+    x = px_retain(given);
+  else
     PX_TRY(px_unsqueeze(&x, given, 0));
-    PX_TRY(px_unsqueeze(&target, labels, 0));
-  }
   batch b = {self, x, target, px_retain(target), NULL};
-  px_status status = log_likelihood(&output, &b);
+  px_status status = log_likelihood(out, &b, batched);
   px_release(b.head_index);
   px_release(b.added);
-  if (status != PX_OK) return px_error_add_frame(status, __FILE__, __LINE__, __func__);
-  PX_TRY(px_neg(&negated, output));
-  PX_TRY(px_mean(&out[1], negated, NULL, 0, false, PX_DTYPE_NONE));
-  if (batched) return out[0] = PX_MOVE(output), PX_OK;
-  return px_squeeze_dim(&out[0], output, (int64_t[]){0}, 1);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }

@@ -7,11 +7,9 @@
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/attention.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/norm.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
@@ -165,27 +163,16 @@ static px_status open_call(call *c) {
 
 // ---- projections
 
-// Rows of a weight or bias for `count` parts starting at `part`. NULL stays NULL.
-static px_status rows_of(px_tensor **out, const px_tensor *t, int part, int count, int64_t size) {
-  *out = NULL;
-  if (!t) return PX_OK;
-  if (px_tensor_size(t, 0) != count * size) return px_narrow(out, t, 0, part * size, count * size);
-  *out = px_retain((px_tensor *)t);
-  return PX_OK;
-}
-
 // Projects parts with the same input by one product and splits the result, so their gradient is one
 // tensor.
 static px_status project_group(call *c, int part, int count) {
   const px_attention *a = c->a;
-  PX_SCOPED(px_tensor) weight = NULL;
-  PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_list) cut = NULL;
   int64_t size = a->embed_dim;
-  PX_TRY(rows_of(&weight, a->in_proj_weight, part, count, size));
-  PX_TRY(rows_of(&bias, a->in_proj_bias, part, count, size));
-  PX_TRY(px_linear(&all, c->parts[part], weight, bias));
+  PX_TRY(px__formula_projected(
+      &all, (px_value[]){PX_T(c->parts[part]), PX_T(a->in_proj_weight), PX_T(a->in_proj_bias),
+                         PX_I(part), PX_I(count), PX_I(size)}));
   PX_TRY(px_split(&cut, all, size, 2));
   for (int i = 0; i < count; i++) replace(&c->parts[part + i], px_retain(px_list_get(cut, i)));
   return PX_OK;
@@ -222,7 +209,8 @@ static px_status project_separately(call *c) {
   for (int i = 0; i < PARTS; i++) {
     PX_SCOPED(px_tensor) bias = NULL;
     px_tensor *projected;
-    PX_TRY(rows_of(&bias, a->in_proj_bias, i, 1, a->embed_dim));
+    PX_TRY(px__formula_rows_of_part(
+        &bias, (px_value[]){PX_T(a->in_proj_bias), PX_I(i), PX_I(1), PX_I(a->embed_dim)}));
     PX_TRY(px_linear(&projected, c->parts[i], weights[i], bias));
     replace(&c->parts[i], projected);
   }

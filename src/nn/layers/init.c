@@ -8,7 +8,6 @@
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
 
@@ -138,51 +137,22 @@ px_status px_init_xavier_normal(px_tensor *weight, double gain, px_generator *ge
 
 static double normal_cdf(double x) { return (1 + erf(x / sqrt(2))) / 2; }
 
-// Redraws elements marked in `pending` until none are.
-typedef struct bounds {
-  double mean, std, a, b, peak;
-  bool likely;  // normal samples are likely inside the bounds
-  px_generator *generator;
-} bounds;
-static px_status draw(px_tensor *to, const bounds *r) {
-  return r->likely ? px_normal_(to, r->mean, r->std, r->generator)
-                   : px_uniform_(to, r->a, r->b, r->generator);
-}
-// Marks rejected samples. Normal samples: outside the bounds. Uniform ones: by rejection sampling
-// against the normal density.
-static px_status rejected(px_tensor **out, const px_tensor *x, const bounds *r) {
-  PX_SCOPED(px_tensor) density = NULL;
-  PX_SCOPED(px_tensor) chance = NULL;
-  if (r->likely) return px__formula_outside_of(out, (px_value[]){PX_T(x), PX_F(r->a), PX_F(r->b)});
-  PX_TRY(px__formula_log_density(
-      &density, (px_value[]){PX_T(x), PX_F(r->mean), PX_F(r->std), PX_F(r->peak)}));
-  PX_TRY(px_empty_like(&chance, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-  PX_TRY(px_uniform_(chance, 0, 1, r->generator));
-  PX_TRY(px_log_(chance));
-  return px_gt(out, chance, density);
-}
-static px_status draw_between(px_tensor *weight, const bounds *r) {
-  PX_SCOPED(px_tensor) pending = NULL;
-  PX_TRY(draw(weight, r));
-  PX_TRY(rejected(&pending, weight, r));
+// `how` has the arguments of `redrawn`; the first two are set here.
+static px_status draw_between(px_tensor *weight, px_value *how) {
+  px_tensor *drawn[2];
+  how[1] = PX_T(weight);
+  PX_TRY(px__formula_candidates(drawn, how + 1));
   for (;;) {
+    PX_SCOPED(px_tensor) numbers = drawn[0];
+    PX_SCOPED(px_tensor) pending = drawn[1];
     PX_SCOPED(px_tensor) any = NULL;
-    PX_SCOPED(px_tensor) other = NULL;
-    PX_SCOPED(px_tensor) chosen = NULL;
-    PX_SCOPED(px_tensor) again = NULL;
     px_scalar left;
-    px_tensor *both;
+    drawn[0] = drawn[1] = NULL;
     PX_TRY(px_any(&any, pending, NULL, 0, false));
     PX_TRY(px_tensor_item(&left, any));
-    if (!px_scalar_int(left)) return PX_OK;
-    PX_TRY(px_empty_like(&other, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-    PX_TRY(draw(other, r));
-    PX_TRY(px_where(&chosen, pending, other, weight));
-    PX_TRY(px_copy_(weight, chosen, false));
-    PX_TRY(rejected(&again, other, r));
-    PX_TRY(px_logical_and(&both, pending, again));
-    px_release(pending);
-    pending = both;
+    if (!px_scalar_int(left)) return px_copy_(weight, numbers, false);
+    how[0] = PX_T(numbers), how[1] = PX_T(pending);
+    PX_TRY(px__formula_redrawn(drawn, how));
   }
 }
 px_status px_init_truncated_normal(px_tensor *weight, double mean, double std, double a, double b,
@@ -190,7 +160,15 @@ px_status px_init_truncated_normal(px_tensor *weight, double mean, double std, d
   PX_GIVEN(weight);
   double part = normal_cdf((b - mean) / std) - normal_cdf((a - mean) / std);
   double mode = fmax(a, fmin(mean, b)), off = (mode - mean) / std;
-  bounds r = {mean, std, a, b, -0.5 * off * off, part > 0.3, generator};
+  px_value how[] = {PX_NONE(),
+                    PX_NONE(),
+                    PX_F(mean),
+                    PX_F(std),
+                    PX_F(a),
+                    PX_F(b),
+                    PX_F(-0.5 * off * off),
+                    PX_B(part > 0.3),
+                    PX_G(generator)};
   PX_CHECK(std > 0 && a < b, PX_VALUE, "trunc_normal_: expected std > 0 and a < b");
   if (mean < a - 2 * std || mean > b + 2 * std)
     PX_TRY(px_warn(PX_WARN_USER,
@@ -198,5 +176,5 @@ px_status px_init_truncated_normal(px_tensor *weight, double mean, double std, d
                    "distribution of values may be incorrect."));
   if (px_tensor_device(weight).type == PX_META || !px_tensor_numel(weight)) return PX_OK;
   bool was = disable_grad();
-  return restore_grad(was, draw_between(weight, &r));
+  return restore_grad(was, draw_between(weight, how));
 }

@@ -14,7 +14,6 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/powers.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/statistics.h"
 #include "phlox/ops/view.h"
@@ -22,7 +21,7 @@
 typedef struct sync_norm {
   px_comm *comm;
   px_saved *input, *weight;  // weight may be NULL
-  px_tensor *mean, *invstd;  // of the global batch, reshaped by `wide`
+  px_tensor *mean, *invstd;  // of the global batch, along the channels
   double count;
   bool input_grad;
 } sync_norm;
@@ -45,11 +44,6 @@ static int batch_dims(int64_t *dims, const px_tensor *x) {
   for (int d = 0; d < px_tensor_ndim(x); d++)
     if (d != 1) dims[n++] = d;
   return n;
-}
-
-// Reshapes a vector of channels to broadcast with x.
-static px_status wide(px_tensor **out, px_tensor *channels, const px_tensor *x) {
-  return px__formula_along_channels(out, (px_value[]){PX_T(channels), PX_T(x)});
 }
 
 static px_dtype wide_dtype(const px_tensor *x) {
@@ -159,15 +153,13 @@ static px_status sync_norm_backward(px_tensor **grads, int input_count, px_tenso
 
 static px_status save_for_backward(sync_norm *self, px_comm *comm, px_tensor *input,
                                    px_tensor *weight, px_tensor *mean, px_tensor *var, double eps) {
-  PX_SCOPED(px_tensor) invstd = NULL, *sum = NULL;
   self->comm = px_retain(comm);
   self->input_grad = px_tensor_requires_grad(input);
   PX_TRY(px_saved_new(&self->input, input, false));
   if (weight) PX_TRY(px_saved_new(&self->weight, weight, false));
-  PX_TRY(px_add_scalar(&sum, var, px_float(eps), px_int(1)));
-  PX_TRY(px_rsqrt(&invstd, sum));
-  PX_TRY(wide(&self->mean, mean, input));
-  return wide(&self->invstd, invstd, input);
+  PX_TRY(px__formula_along_channels(&self->mean, (px_value[]){PX_T(mean), PX_T(input)}));
+  return px__formula_inverse_deviations(&self->invstd,
+                                        (px_value[]){PX_T(var), PX_F(eps), PX_T(input)});
 }
 
 static px_status normalize(px_tensor **out, sync_norm *self, px_comm *comm, px_tensor *input,

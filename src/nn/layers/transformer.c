@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "formulas.h"
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/layers.h"
@@ -13,7 +14,6 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 
 static px_named_value positional(px_value value) { return (px_named_value){NULL, value}; }
 
@@ -181,22 +181,13 @@ px_status px__decoder_layer_forward(px_tensor **out, px_module *self,
 
 // True if a mask is declared, or detected, to be exactly causal.
 static px_status detect_causal(bool *out, const px_tensor *mask, px_value declared, int64_t size) {
-  PX_SCOPED(px_tensor) full = NULL;
-  PX_SCOPED(px_tensor) causal = NULL;
   PX_SCOPED(px_tensor) equal = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
   px_scalar truth;
   *out = declared.kind != PX_ARG_NONE && px_value_int(declared);
   if (declared.kind != PX_ARG_NONE || !mask || px_tensor_ndim(mask) != 2) return PX_OK;
   if (px_tensor_size(mask, 0) != size || px_tensor_size(mask, 1) != size) return PX_OK;
-  px_dtype dtype = px_tensor_dtype(mask);
-  px_scalar hidden = dtype == PX_BOOL ? px_bool(true) : px_float(-INFINITY);
-  PX_TRY(px_full(&full, (int64_t[]){size, size}, 2, hidden, dtype, px_tensor_device(mask), false,
-                 false));
-  PX_TRY(px_triu(&causal, full, 1));
-  PX_TRY(px_eq(&equal, mask, causal));
-  PX_TRY(px_all(&all, equal, NULL, 0, false));
-  PX_TRY(px_tensor_item(&truth, all));
+  PX_TRY(px__formula_equals_causal(&equal, (px_value[]){PX_T(mask)}));
+  PX_TRY(px_tensor_item(&truth, equal));
   *out = px_scalar_int(truth) != 0;
   return PX_OK;
 }

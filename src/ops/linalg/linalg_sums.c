@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composites of products: addmv and similar sums, inner, kron, tensordot and cross products.
+#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/index.h"
@@ -29,34 +30,11 @@ static px_status check_broadcast(const px_tensor *self, int64_t rows, int64_t co
   PX_SCOPED(px_tensor) wide = NULL;
   return px_expand(&wide, self, (const int64_t[]){rows, columns}, 2);
 }
-// mat and vec are not read if alpha is 0, as in BLAS.
-static px_status scaled_by_addmm(px_tensor **out, const px__addmv_args *args) {
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) vector = NULL;
-  PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(px_unsqueeze(&column, args->self, -1));
-  PX_TRY(px_unsqueeze(&vector, args->vec, 1));
-  PX_TRY(px_addmm(&sum, column, args->mat, vector, args->beta, args->alpha));
-  return px_select(out, sum, 1, 0);
-}
-// Devices have no integer products. Sums of up to 1024 products of int8 are exact in float32.
-PX_RUN(int_mm) {
-  enum { EXACT = 1024 };
-  PX_SCOPED(px_tensor) a = NULL;
-  PX_SCOPED(px_tensor) b = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  bool on_device = px__tensor_device(args->self).type == PX_CUDA;
-  px_dtype dtype = !on_device ? PX_INT32 : args->self->sizes[1] <= EXACT ? PX_FLOAT32 : PX_FLOAT64;
-  PX_TRY(px__tensor_to(&a, args->self, dtype, PX_DEVICE_NONE));
-  PX_TRY(px__tensor_to(&b, args->mat2, dtype, PX_DEVICE_NONE));
-  PX_TRY(px_mm(&product, a, b));
-  return px__tensor_to(&call->results[0], product, PX_INT32, PX_DEVICE_NONE);
-}
 PX_RUN(addmv) {
   PX_SCOPED(px_tensor) product = NULL;
   px_dtype dtype = (px_dtype)args->mat->dtype;
   if (is_number(args->alpha, 0) && (dtype == PX_FLOAT32 || dtype == PX_FLOAT64))
-    return scaled_by_addmm(&call->results[0], args);
+    return px__formula_addmv_by_columns(call->results, call->args);
   PX_TRY(px_mv(&product, args->mat, args->vec));
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
@@ -69,21 +47,13 @@ static px_status or_of_bools(px_tensor **out, const px_tensor *self, const px_te
   PX_TRY(sum_of(&count, self, product, self_factor, product_factor));
   return px__tensor_to(out, count, PX_BOOL, PX_DEVICE_NONE);
 }
-// fp16 and bf16 use a matrix product, which rounds once.
-static px_status addr_16_bit(px_call *call, const px__addr_args *args) {
-  PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_TRY(px_unsqueeze(&column, args->vec1, 1));
-  PX_TRY(px_unsqueeze(&row, args->vec2, 0));
-  return px_addmm(&call->results[0], args->self, column, row, args->beta, args->alpha);
-}
 PX_RUN(addr) {
   PX_SCOPED(px_tensor) product = NULL;
   px_dtype dtype = (px_dtype)args->self->dtype;
   PX_TRY(check_broadcast(args->self, args->vec1->numel, args->vec2->numel));
   if ((dtype == PX_FLOAT16 || dtype == PX_BFLOAT16) && args->vec1->dtype == dtype &&
       args->vec2->dtype == dtype)
-    return addr_16_bit(call, args);
+    return px__formula_addr_of_halves(call->results, call->args);
   PX_TRY(px_outer(&product, args->vec1, args->vec2));
   if (args->self->dtype == PX_BOOL && product->dtype == PX_BOOL)
     return or_of_bools(&call->results[0], args->self, product, args->beta, args->alpha);

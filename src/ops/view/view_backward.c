@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the gradients of views: zeros with the gradient written to the viewed elements.
 // Gradients of overlapping views (windows, strided views) are summed.
+#include "formulas.h"
 #include "vmap_rules/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
@@ -74,41 +75,6 @@ PX_RUN(unfold_backward) {
   return PX_OK;
 }
 
-static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,
-                            const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_SCOPED(px_tensor) view = NULL;
-  PX_TRY(px_arange(&indices, px_int(0), px_int(memory->numel), px_int(1), PX_INT64,
-                   px__tensor_device(memory), false, false));
-  PX_TRY(px_tensor_as_strided(&view, indices, ndim, sizes, strides, offset));
-  return px_reshape(out, view, (const int64_t[]){-1}, 1);
-}
-
-// Adds grad to `memory` at the elements of a view that may share memory.
-static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *strides,
-                             int64_t offset) {
-  PX_SCOPED(px_tensor) index = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_TRY(flat_index(&index, memory, grad->ndim, grad->sizes, strides, offset));
-  PX_TRY(px_reshape(&flat, grad, (const int64_t[]){-1}, 1));
-  return px_index_add_(memory, 0, index, flat, px_int(1));
-}
-
-// Divides each element of `memory` by the number of elements of the base that share it.
-static px_status share_evenly(px_tensor *memory, int ndim, const int64_t *sizes,
-                              const int64_t *strides, int64_t offset) {
-  PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) count = NULL;
-  PX_TRY(px_ones(&ones, sizes, ndim, (px_dtype)memory->dtype, px__tensor_device(memory), false,
-                 false));
-  PX_TRY(px__zeros_like_sized(&count, memory, 1, &memory->numel));
-  PX_TRY(add_strided(count, ones, strides, offset));
-  PX_SCOPED(px_tensor) unused = NULL;
-  PX_TRY(px_eq_scalar(&unused, count, px_int(0)));
-  PX_TRY(px_masked_fill_(count, unused, px_int(1)));
-  return px_div_(memory, count);
-}
-
 // Raises *length to the number of elements of memory spanned by a geometry.
 static px_status span(int64_t *length, int ndim, const int64_t *sizes, px_value strides,
                       int64_t offset) {
@@ -136,15 +102,19 @@ PX_RUN(as_strided_backward) {
   PX_TRY(span(&length, grad->ndim, grad->sizes, stride, offset));
   PX_SCOPED(px_tensor) memory = NULL;
   PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) shared = NULL;
   PX_TRY(px__zeros_like_sized(&memory, grad, 1, &length));
   if (px_may_overlap(grad->ndim, grad->sizes, stride.v.ints)) {
-    PX_TRY(add_strided(memory, grad, stride.v.ints, offset));
+    PX_TRY(px__formula_add_strided(&made,
+                                   (px_value[]){PX_T(memory), PX_T(grad), stride, PX_I(offset)}));
   } else {
     PX_TRY(px_tensor_as_strided(&part, memory, grad->ndim, grad->sizes, stride.v.ints, offset));
     PX_TRY(px__tensor_copy(part, grad, false));
   }
   if (px_may_overlap(base.n, base.v.ints, base_stride.v.ints))
-    PX_TRY(share_evenly(memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
+    PX_TRY(px__formula_share_evenly(
+        &shared, (px_value[]){PX_T(memory), base, base_stride, PX_I(base_offset)}));
   PX_SCOPED(px_tensor) base_view = NULL;
   PX_TRY(px_tensor_as_strided(&base_view, memory, base.n, base.v.ints, base_stride.v.ints,
                               base_offset));
