@@ -2,7 +2,6 @@
 // Pruning masks: remove the elements, or channels, of least magnitude, or random ones.
 #include "formulas.h"
 #include "nn/module/nn_impl.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/view.h"
 
@@ -29,12 +28,11 @@ static px_status without_elements(px_tensor **out, const px_prune *how, const px
 }
 
 // Indices of randomly kept channels.
-static px_status random_channels(px_tensor **out, int64_t size, int64_t count, px_device device) {
+static px_status random_channels(px_tensor **out, int64_t size, int64_t count,
+                                 const px_tensor *scores) {
   PX_SCOPED(px_tensor) chances = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
   PX_TRY(px_rand(&chances, &size, 1, NULL, PX_DTYPE_NONE, px_cpu(), false, false));
-  PX_TRY(px__formula_places_above(&places, (px_value[]){PX_T(chances), PX_I(count)}));
-  return px_to(out, places, PX_DTYPE_NONE, device, false, false);
+  return px__formula_places_above(out, (px_value[]){PX_T(chances), PX_I(count), PX_T(scores)});
 }
 
 static px_status check_dim(const px_tensor *scores, int dim) {
@@ -60,7 +58,7 @@ static px_status without_channels(px_tensor **out, const px_prune *how, const px
   PX_TRY(count_of(&count, how, size));
   if (!count) return px_detach(out, mask);
   if (how->random)
-    PX_TRY(random_channels(&kept, size, count, px_tensor_device(scores)));
+    PX_TRY(random_channels(&kept, size, count, scores));
   else
     PX_TRY(px__formula_largest_channels(
         &kept, (px_value[]){PX_T(scores), PX_S(px_float(how->p)), PX_I(dim), PX_I(size - count)}));

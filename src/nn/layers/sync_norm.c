@@ -89,13 +89,9 @@ static px_status gather(px_tensor **out, px_comm *comm, px_tensor *rows) {
 }
 
 static px_status all_moments(px_tensor *moments[2], double *count, px_tensor *all) {
-  PX_SCOPED(px_tensor) counts = NULL;
-  PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) total = NULL;
   px_scalar number;
-  PX_TRY(px_select(&counts, all, 1, 2));
-  PX_TRY(px_select(&first, counts, 1, 0));
-  PX_TRY(px_sum_all(&total, first, PX_DTYPE_NONE));
+  PX_TRY(px__formula_count_of_ranks(&total, (px_value[]){PX_T(all)}));
   PX_TRY(px_tensor_item(&number, total));
   *count = px_scalar_float(number);
   PX_CHECK(*count > 0, PX_VALUE, "SyncBatchNorm: the batches of all ranks are empty");

@@ -6,8 +6,6 @@
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
 #define LL(x) ((long long)(x))
@@ -22,14 +20,9 @@ static px_status check_indices(const px_tensor *t, const char *op) {
 // ---- max_norm
 
 static px_status renorm(px_tensor *weight, const px_tensor *indices, double limit, double p) {
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) clipped = NULL;
-  PX_TRY(px_tensor_detach(&plain, weight));
-  PX_TRY(px_reshape(&flat, indices, (int64_t[]){-1}, 1));
-  PX_TRY(px__formula_clipped_rows(&clipped,
-                                  (px_value[]){PX_T(plain), PX_T(flat), PX_F(limit), PX_F(p)}));
-  return px_index_copy_(plain, 0, flat, clipped);
+  return px__formula_renormed(&clipped,
+                              (px_value[]){PX_T(weight), PX_T(indices), PX_F(limit), PX_F(p)});
 }
 PX_RUN(embedding_renorm_) {
   PX_TRY(check_indices(args->indices, "embedding_renorm_"));
@@ -51,10 +44,8 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
   PX_TRY(check_indices(offsets, "embedding_bag"));
   PX_TRY(px__check_not_batched(offsets));
   if (px__tensor_device(offsets).type != PX_CPU || !offsets->numel) return PX_OK;
-  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px_contiguous(&flat, converted));
+  PX_TRY(px__formula_dense_integers(&flat, (px_value[]){PX_T(offsets)}));
   const int64_t *at;
   PX_TRY(px__tensor_read(&at, flat));
   PX_CHECK(at[0] == 0, PX_RUNTIME,
@@ -137,13 +128,11 @@ static px_status starts_of(px_tensor **out, int64_t *end, const px__bags_args *a
   const px_tensor *input = args->input, *offsets = args->offsets;
   bool all = offsets && args->include_last_offset;
   int64_t count = offsets ? offsets->numel - all : input->sizes[0], size = count + 1;
-  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   const int64_t *at = NULL;
   if (offsets) {
-    PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
-    PX_TRY(px_contiguous(&flat, converted));
+    PX_TRY(px__formula_dense_integers(&flat, (px_value[]){PX_T(offsets)}));
     PX_TRY(px__tensor_read(&at, flat));
   }
   PX_TRY(px_tensor_empty(&made, 1, &size, PX_INT64, px_cpu()));
@@ -169,12 +158,6 @@ static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_
   }
   return px__tensor_to(out, made, dtype, PX_DEVICE_NONE);
 }
-// Flattens t and returns its first n elements.
-static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_TRY(px_reshape(&all, t, (int64_t[]){-1}, 1));
-  return px_narrow(out, all, 0, 0, n);
-}
 static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
   PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) indices = NULL;
@@ -186,10 +169,12 @@ static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int
   int64_t end = 0;
   PX_TRY(starts_of(&begins, &end, args));
   PX_TRY(px__tensor_to(&converted, args->input, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(line_of(&indices, converted, end));
+  PX_TRY(px__formula_first_elements(&indices, (px_value[]){PX_T(converted), PX_I(end)}));
   if (!strcmp(args->mode, "max"))
     return px__bag_tops(out, &size, args->weight, indices, begins, padding);
-  if (args->per_sample_weights) PX_TRY(line_of(&factors, args->per_sample_weights, end));
+  if (args->per_sample_weights)
+    PX_TRY(px__formula_first_elements(&factors,
+                                      (px_value[]){PX_T(args->per_sample_weights), PX_I(end)}));
   PX_TRY(px__bag_sums(&sums, args->weight, indices, begins, factors, padding));
   if (!strcmp(args->mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
   PX_TRY(divisors_of(&divisors, begins, indices, padding, (px_dtype)args->weight->dtype));

@@ -8,10 +8,8 @@
 #include "ops/core/run.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/sort.h"
-#include "phlox/ops/view.h"
 #include "run_functions/sort.h"
 
-static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
 static px__named_kernel sorted_kernel = {.name = "sorted"};
 px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim) {
   PX_SCOPED(px_tensor) indices = NULL;
@@ -28,23 +26,6 @@ px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
   PX_TRY(px__run_kernel(&sorted_kernel, device, 1, &values, 1, (px_tensor *[]){(px_tensor *)self},
                         (px_value[]){PX_I(at)}, 1));
   return *out = PX_MOVE(values), PX_OK;
-}
-PX_RUN(median_dim) {
-  const px_tensor *t = args->self;
-  int dim;
-  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
-  PX_CHECK(length_of(t, dim) > 0, PX_INDEX,
-           "median(): Expected reduction dim %d to have non-zero size.", dim);
-  PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)t->dtype, PX_INT64}));
-  int64_t middle = (length_of(t, dim) + 1) / 2;
-  if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel)
-    return px_kthvalue(&call->results[0], &call->results[1], t, middle, dim, args->keepdim);
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) index = NULL;
-  PX_TRY(px_kthvalue(&value, &index, t, middle, dim, args->keepdim));
-  return px__formula_median_or_nan(
-      call->results,
-      (px_value[]){PX_T((px_tensor *)t), PX_T(value), PX_T(index), PX_I(dim), PX_B(args->keepdim)});
 }
 px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim) {
   int64_t kept[PX_MAX_DIMS], reduced[PX_MAX_DIMS];
@@ -88,10 +69,9 @@ static px_status search(px_tensor **out, const px_tensor *sorted, const px_tenso
                         bool right, bool small) {
   PX_SCOPED(px_tensor) boundaries = NULL;
   PX_SCOPED(px_tensor) targets = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
   PX_TRY(promote_both(&boundaries, &targets, sorted, values));
-  PX_TRY(px_search_lines(&indices, boundaries, targets, right));
-  return px__tensor_to(out, indices, small ? PX_INT32 : PX_INT64, PX_DEVICE_NONE);
+  return px__formula_searched(
+      out, (px_value[]){PX_T(boundaries), PX_T(targets), PX_B(right), PX_B(small)});
 }
 static px_status check_out(const px_call *call, bool small) {
   if (call->mode != PX_CALL_OUT || call->given[0]->dtype == (small ? PX_INT32 : PX_INT64))
@@ -130,16 +110,12 @@ static px_status map_unsigned(px_tensor **t) {
 
 static px_status is_member(px_tensor **out, const px_tensor *given, const px_tensor *tests,
                            bool invert) {
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) sorted = NULL;
   PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) others = NULL;
   PX_TRY(promote_both(&elements, &others, given, tests));
   PX_TRY(map_unsigned(&elements));
   PX_TRY(map_unsigned(&others));
-  PX_TRY(px_reshape(&flat, others, &tests->numel, 1));
-  PX_TRY(px__sorted_values(&sorted, flat, 0));
-  return px__formula_members(out, (px_value[]){PX_T(elements), PX_T(sorted), PX_B(invert)});
+  return px__formula_members_of(out, (px_value[]){PX_T(elements), PX_T(others), PX_B(invert)});
 }
 PX_RUN(isin) {
   const px_tensor *elements = args->elements, *tests = args->test_elements;

@@ -3,6 +3,7 @@
 // products depends on an exponent, on the operands or on a norm.
 #include <math.h>
 
+#include "formulas.h"
 #include "ops/core/matrix_checks.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -18,12 +19,7 @@
 // ---- powers
 
 static px_status identities(px_tensor **out, const px_tensor *t) {
-  PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_eye(&one, t->sizes[t->ndim - 1], NULL, (px_dtype)t->dtype, px__tensor_device(t), false,
-                false));
-  PX_TRY(px_expand(&wide, one, t->sizes, t->ndim));
-  return px_clone(out, wide, "contiguous_format");
+  return px__formula_identities(out, (px_value[]){PX_T(t)});
 }
 static void replace(px_tensor **target, px_tensor **value) {
   px_release(*target);
@@ -173,16 +169,11 @@ static const double max_norm = 0.78;  // the polynomial has full float64 accurac
 
 // The number of halvings of t before the polynomial, from the greatest 1-norm of its matrices.
 static px_status halvings(int *out, const px_tensor *t) {
-  int64_t rows = -2;
-  PX_SCOPED(px_tensor) sizes = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) maximum = NULL;
   px_scalar norm;
   *out = 0;
   if (px__is_meta(t)) return PX_OK;
-  PX_TRY(px_abs(&sizes, t));
-  PX_TRY(px_sum(&sums, sizes, &rows, 1, false, PX_DTYPE_NONE));
-  PX_TRY(px_amax(&maximum, sums, NULL, 0, false));
+  PX_TRY(px__formula_greatest_norm(&maximum, (px_value[]){PX_T(t)}));
   PX_TRY(px_tensor_item(&norm, maximum));
   double value = px_scalar_float(norm);
   if (isfinite(value) && value > max_norm) *out = (int)ceil(log2(value / max_norm));

@@ -136,10 +136,8 @@ static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x
 }
 PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) var = NULL;
-  PX_SCOPED(px_tensor) losses = NULL;
   PX_TRY(variance_of(&var, args->var, args->input));
-  PX_TRY(px__formula_gaussian_losses(
-      &losses, (px_value[]){PX_T(args->input), PX_T(args->target), PX_T(var), PX_B(args->full),
-                            PX_F(args->eps)}));
-  return px__formula_reduce(call->results, (px_value[]){PX_T(losses), PX_TX(args->reduction)});
+  return px__formula_reduced_gaussian_losses(
+      call->results, (px_value[]){PX_T(args->input), PX_T(args->target), PX_T(var),
+                                  PX_B(args->full), PX_F(args->eps), PX_TX(args->reduction)});
 }

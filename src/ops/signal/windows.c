@@ -2,11 +2,9 @@
 // Run functions of window functions and logspace. Windows are computed on the host in float64.
 #include <math.h>
 
+#include "formulas.h"
 #include "ops/core/run.h"
-#include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/special.h"
 #include "run_functions/factory.h"
 
 #define TAU 6.28318530717958647692
@@ -70,8 +68,6 @@ PX_RUN(bartlett_window) {
 PX_RUN(kaiser_window) {
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) heights = NULL;
-  PX_SCOPED(px_tensor) beta = NULL;
-  PX_SCOPED(px_tensor) scale = NULL;
   int64_t length = args->window_length;
   PX_TRY(new_window(call, &values, "kaiser_window", length, PX_OPTIONS(args)));
   double *out = px__tensor_at(values), intervals = interval_count(length, args->periodic);
@@ -79,16 +75,12 @@ PX_RUN(kaiser_window) {
     double x = 2 * (double)i / intervals - 1;
     out[i] = args->beta * (length == 1 ? 1 : sqrt(fmax(0, 1 - x * x)));
   }
-  PX_TRY(px_full(&beta, NULL, 0, px_float(args->beta), PX_FLOAT64, px_cpu(), false, false));
-  PX_TRY(px_i0(&scale, beta));
-  PX_TRY(px_i0_(values));
-  PX_TRY(px_div(&heights, values, scale));
+  PX_TRY(px__formula_bessel_ratios(&heights, (px_value[]){PX_T(values), PX_F(args->beta)}));
   return copy_values(call, heights);
 }
 
 PX_RUN(logspace) {
   px__options o = PX_OPTIONS(args);
-  PX_SCOPED(px_tensor) powers = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   int64_t n = args->steps;
   px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
@@ -99,9 +91,9 @@ PX_RUN(logspace) {
            PX_RUNTIME, "value cannot be converted to type %s without overflow",
            px_dtype_about(dtype)->c_name);
   PX_TRY(px_empty(&call->results[0], &n, 1, dtype, o.device, o.pin_memory, o.requires_grad, NULL));
-  PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
-                     px__tensor_device(call->results[0]), false, false));
-  PX_TRY(px_pow_of_number(&values, px_float(args->base), powers));
+  PX_TRY(px__formula_powers_between(
+      &values, (px_value[]){PX_T(call->results[0]), PX_S(args->start), PX_S(args->end), PX_I(n),
+                            PX_F(args->base)}));
   PX_TRY(copy_values(call, values));
   return px__shape_like_out(call);
 }

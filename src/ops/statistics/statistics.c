@@ -3,6 +3,7 @@
 // ops/statistics.op.
 #include "formulas.h"
 #include "ops/core/run.h"
+#include "run_functions/sort.h"
 #include "run_functions/statistics.h"
 
 // Rejects results that overlap.

@@ -228,14 +228,10 @@ static px_status measure_blocks(blocks *all, px_value list) {
 // Pads a block with zeros on both sides.
 static px_status pad_block(px_tensor **out, const px_tensor *t, void *context) {
   blocks *all = context;
-  PX_SCOPED(px_tensor) matrix = NULL;
-  PX_SCOPED(px_tensor) cast = NULL;
-  PX_TRY(px_atleast_2d(&matrix, t));
-  PX_TRY(px_to(&cast, matrix, all->dtype, PX_DEVICE_NONE, false, false));
   int64_t before = all->before;
   all->before = px__sum(before, columns_of(t));
-  int64_t pad[2] = {before, all->columns - all->before};
-  return px_constant_pad_nd(out, cast, pad, 2, px_int(0));
+  return px__formula_padded_block(out, (px_value[]){PX_T(t), PX_DT(all->dtype), PX_I(before),
+                                                    PX_I(all->columns - all->before)});
 }
 PX_RUN(block_diag) {
   px_value list = args->tensors;
@@ -253,14 +249,11 @@ typedef struct rows_of_product {
 } rows_of_product;
 static px_status product_column(px_tensor **out, const px_tensor *t, void *context) {
   rows_of_product *rows = context;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
   int64_t size = t->numel, inner = rows->all ? rows->all / rows->before / size : 0;
-  int64_t sizes[3] = {1, size, 1}, full[3] = {rows->before, size, inner};
+  int64_t before = rows->before;
   rows->before *= size;
-  PX_TRY(px_reshape(&shaped, t, sizes, 3));
-  PX_TRY(px_expand(&wide, shaped, full, 3));
-  return px_reshape(out, wide, &rows->all, 1);
+  return px__formula_product_column(
+      out, (px_value[]){PX_T(t), PX_I(before), PX_I(inner), PX_I(rows->all)});
 }
 PX_RUN(cartesian_prod) {
   px_value list = args->tensors;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copying variants of list-returning views, sum_to_size and nonzero_static.
+#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -128,17 +129,6 @@ PX_RUN(nonzero_static) {
     return px_tensor_empty(&call->results[0], 2, (const int64_t[]){args->size, args->self->ndim},
                            PX_INT64, px__tensor_device(args->self));
   PX_TRY(px_nonzero(&found, args->self));
-  int64_t have = found->sizes[0], missing = args->size - have;
-  PX_SCOPED(px_tensor) padding = NULL;
-  if (missing <= 0) {
-    PX_TRY(px_narrow(&padding, found, 0, 0, args->size));
-    return px_contiguous(&call->results[0], padding);
-  }
-  const int64_t sizes[] = {missing, found->sizes[1]};
-  PX_TRY(px_full(&padding, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
-                 false, false));
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_TRY(px_contiguous(&rows, found));
-  px_tensor *const both[] = {rows, padding};
-  return px_cat(&call->results[0], both, 2, 0);
+  return px__formula_first_rows(
+      call->results, (px_value[]){PX_T(found), PX_I(args->size), PX_I(args->fill_value)});
 }

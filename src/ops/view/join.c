@@ -4,7 +4,6 @@
 #include "call/vmap.h"
 #include "hidden/view.h"
 #include "ops/core/run.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
@@ -290,20 +289,13 @@ PX_VMAP_RULE(repeat_interleave_counts) {
 }
 
 PX_RUN(repeat_interleave_tensor) {
-  px_tensor *self = args->self;
-  px_tensor *repeats = args->repeats;
+  const px_tensor *self = args->self, *repeats = args->repeats;
+  int64_t n = self->numel;
   int dim = 0;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) line = NULL;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
   if (px__given(args->dim)) {
     PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
-    flat = px_retain(self);
-  } else {
-    PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
+    n = self->ndim ? self->sizes[dim] : 1;
   }
-  int64_t n = flat->ndim ? flat->sizes[dim] : 1;
   PX_CHECK(repeats->ndim <= 1, PX_RUNTIME, "repeats must be 0-dim or 1-dim tensor");
   PX_CHECK(repeats->numel == n || repeats->numel == 1, PX_RUNTIME,
            "repeats must have the same size as input along dim, but got repeats.size(0) = %lld and "
@@ -311,11 +303,7 @@ PX_RUN(repeat_interleave_tensor) {
            (long long)repeats->numel, dim, (long long)n);
   if (!px_dtype_is_integer((px_dtype)repeats->dtype))
     return px__refuse_dtype(call->op, (px_dtype)repeats->dtype, px__tensor_device(repeats));
-  PX_TRY(px_expand(&line, repeats, &n, 1));
-  PX_TRY(px_to(&wide, line, PX_INT64, PX_DEVICE_NONE, false, false));
-  const int64_t *size = px__given(args->output_size) ? &args->output_size.v.i : NULL;
-  PX_TRY(px_repeat_interleave_counts(&indices, wide, size));
-  return px_index_select(&call->results[0], flat, dim, indices);
+  return PX_OK;
 }
 
 // ---- flip and roll

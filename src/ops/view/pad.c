@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constant padding copies into a larger tensor. Other modes use a kernel, or index_select along one
 // dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first.
+#include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
@@ -15,16 +16,9 @@
 
 PX_RUN(constant_pad_nd_of_complex) {
   const px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) zeros = NULL;
-  PX_SCOPED(px_tensor) border = NULL;
-  PX_SCOPED(px_tensor) padded = NULL;
-  px_value pad = args->pad;
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__complex_number(&value, args->value, (px_dtype)self->dtype));
-  PX_TRY(px_zeros_like(&zeros, self, PX_BOOL, PX_DEVICE_NONE, false, false, NULL));
-  PX_TRY(px_constant_pad_nd(&border, zeros, pad.v.ints, pad.n, px_int(1)));
-  PX_TRY(px_constant_pad_nd(&padded, self, pad.v.ints, pad.n, px_int(0)));
-  return px_masked_fill_tensor(&call->results[0], padded, border, value);
+  return px__formula_padded_with(call->results, (px_value[]){PX_T(self), args->pad, PX_T(value)});
 }
 
 typedef struct layout {
