@@ -220,8 +220,6 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
   if (call->skip_launch || call->composed) return PX_OK;
   PX_TRY(px__call_same_device(call));
   if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
-  if (px__impl(call->op)->mutates && call->mode != PX_CALL_INPLACE)
-    PX_TRY(px__tensor_copy(call->results[0], px__arg_tensor(call, PX__SELF), false));
   if (PX_UNLIKELY(px__impl(call->op)->rows)) return px__launch_rows(call);
   return px__launch_call(call);
 }

@@ -130,7 +130,6 @@ typedef struct px__op_impl {
   uint32_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
   uint8_t promotion;   // px__promotion
   uint8_t out;         // px__out_rule
-  bool mutates;        // kernel updates a result that starts as a copy of the first argument
                        // (scatter, index_add)
   uint8_t composed;    // px__composed
   bool chained;        // the kernel is generated from an expression or a fold: chains may hold it

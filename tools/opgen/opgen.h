@@ -185,7 +185,6 @@ extern og_tables og;
   XX(factory) \
   XX(random) \
   XX(onlyinplace) \
-  XX(mutates) \
   XX(nonempty) \
   XX(cpuscalars) \
   XX(idempotent) \

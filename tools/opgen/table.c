@@ -248,8 +248,8 @@ void og_write_impl(FILE *to, const og_op *op) {
            op->resolve.text);
     fprintf(to, ".conj_neg = px__conj_neg_%s, ", op->resolve.text);
   }
-  fprintf(to, ".promotion = %s, .mutates = %d, .transposed = %d, .masks = 0x%x, .result_dtypes = {",
-          promotion_of(op), og_has(op, OG_W_mutates), transposed, op->mask_params);
+  fprintf(to, ".promotion = %s, .transposed = %d, .masks = 0x%x, .result_dtypes = {",
+          promotion_of(op), transposed, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",
             r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");

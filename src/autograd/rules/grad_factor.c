@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of products of Householder reflections. Formulas have no loops over vectors.
+// Gradients of products of Householder reflections. The inputs of all reflections are kept in a
+// list, which formulas cannot build.
 #include "formulas.h"
 #include "grad_functions.h"
 #include "phlox/ops/factory.h"

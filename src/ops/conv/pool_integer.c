@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools of integers composed from other ops, exactly, for all devices. There are no gradients.
+// Pools of integers composed from other ops, exactly, for all devices. There are no gradients. The
+// windows are measured on the host.
 #include "formulas.h"
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"

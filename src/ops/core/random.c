@@ -75,27 +75,6 @@ PX_RUN(random) {
   bool wide = ranged ? range >= UINT64_C(1) << 28 : dtype == PX_INT64 || dtype == PX_FLOAT64;
   return px__call_draws(call, args->generator, args->self->numel, wide ? 2 : 4);
 }
-// An uninitialised real tensor of the sizes of t plus a last dimension of 2: real and imaginary.
-static px_status parts_like(px_tensor **out, const px_tensor *t) {
-  int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(px__check_ndim(t->ndim + 1));
-  px__sizes_copy(sizes, t->sizes, t->ndim);
-  sizes[t->ndim] = 2;
-  return px_tensor_empty(out, t->ndim + 1, sizes, px_dtype_to_real((px_dtype)t->dtype),
-                         px__tensor_device(t));
-}
-PX_RUN(_uniform_parts) {
-  PX_SCOPED(px_tensor) parts = NULL;
-  PX_TRY(parts_like(&parts, args->self));
-  PX_TRY(px_uniform_(parts, args->from, args->to, args->generator));
-  return px_view_as_complex(&call->results[0], parts);
-}
-PX_RUN(_normal_parts) {
-  PX_SCOPED(px_tensor) parts = NULL;
-  PX_TRY(parts_like(&parts, args->self));
-  PX_TRY(px_normal_(parts, args->mean, args->std / sqrt(2), args->generator));
-  return px_view_as_complex(&call->results[0], parts);
-}
 PX_RUN(randperm_fill) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));
   // Reserves up to numel further draws for each thread, to order elements with equal keys.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops over masks, triangles and diagonals. The number of elements selected by a mask is read back
-// from the device, so these ops wait for it.
+// from the device, so these ops wait for it. They are in C because they write into their results.
 #include "call/checks.h"
 #include "formulas.h"
 #include "ops/index/index_impl.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of sorting, medians, binary search and membership.
-#include <math.h>
+// Run functions of sorting, binary search and membership, which promote dtypes as PyTorch does.
 #include <string.h>
 
 #include "formulas.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of unique, as composites. Sorting makes equal rows adjacent (unique_consecutive
-// does not sort). A row different from its predecessor starts a group. NaN is not equal to NaN, as
-// in PyTorch.
+// Run functions of unique. Sorting makes equal rows adjacent (unique_consecutive does not sort). A
+// row different from its predecessor starts a group. NaN is not equal to NaN, as in PyTorch. They
+// are in C because kernels serve some dtypes, whose results are shrunk in place.
 #include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites of products: addmv and similar sums, inner, kron, tensordot and cross products.
+// Composites of products: addmv, addr, kron, tensordot and cross products. Formulas cannot truncate
+// factors of integers, nor build the lists of contracted dimensions.
 #include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

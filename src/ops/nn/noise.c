@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random slopes of rrelu, whose bounds are rounded.
-#include <math.h>
 
 #include "ops/core/run.h"
 #include "formulas.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grid sampling: the sum over all combinations of taps (formula grid_tap) along each dimension.
+// Formulas have no nested loops.
 #include "call/shapes.h"
 #include "formulas.h"
 #include "ops/core/run.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Histograms of elements and of points; points have a bin in each dimension. Bins include their
-// lower edge, the last one both. Values outside of all bins and NaN are not counted.
+// lower edge, the last one both. Values outside of all bins and NaN are not counted. Ranges are
+// read on the host.
 #include <math.h>
 
 #include "formulas.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constant padding copies into a larger tensor. Other modes use a kernel, or index_select along one
-// dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first.
+// dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first. Sources
+// are computed on the host, so these are no formulas.
 #include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"

@@ -272,13 +272,6 @@ PX_RUN(matrix_T) {
   return px_transpose(&call->results[0], self, -2, -1);
 }
 
-PX_RUN(adjoint) {
-  PX_SCOPED(px_tensor) transposed = NULL;
-  if (!args->self->ndim) return px_conj(&call->results[0], args->self);
-  PX_TRY(px_transpose(&transposed, args->self, -2, -1));
-  return px_conj(&call->results[0], transposed);
-}
-
 // Adds the dimensions of a list to a bit mask. Fails on duplicates.
 static px_status unique_dims(uint64_t *seen, px_value dims, int ndim, const char *name) {
   char text[256];

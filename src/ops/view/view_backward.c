@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the gradients of views: zeros with the gradient written to the viewed elements.
-// Gradients of overlapping views (windows, strided views) are summed.
+// Gradients of overlapping views (windows, strided views) are summed. Formulas cannot write into a
+// part of a tensor.
 #include "formulas.h"
 #include "vmap_rules/view.h"
 #include "call/vmap.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmap: batching rules of indexing. A batch dimension of self alone is a dimension without an
-// index. If an index tensor is batched too, the batch dimension is indexed by an arange.
+// index. If an index tensor is batched too, the batch dimension is indexed by an arange. Formulas
+// cannot build the lists of index tensors.
 #include "vmap_rules/factory.h"
 #include "vmap_rules/index.h"
 #include "vmap_rules/arithmetic.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmap: batching rules of layers. Convolutions turn batched weights into groups. Batch norm treats
-// the channels of all samples as channels. layer_norm applies weight and bias itself. nll_loss
-// merges the examples of all samples.
+// the channels of all samples as channels.
 #include "vmap_rules/conv.h"
 #include "vmap_rules/layer.h"
 #include "vmap_rules/loss.h"
