@@ -28,15 +28,15 @@ extern "C" {
 //   PX_TRY(px_fuse_end(status));  // one kernel; the product gets no memory
 PX_CALL px_fuse_begin(void);
 PX_CALL px_fuse_end(px_status so_far);
-// True between them.
+// True between them, and always if the environment variable PHLOX_FUSE is 1.
 PX_API bool px_fuse_active(void);
 // Turn fusion off on the calling thread, for code that must run call by call, and on again. pause
-// returns what resume takes.
-//   int paused = px_fuse_pause();
+// returns what resume takes: whether it was off before.
+//   bool before = px_fuse_pause();
 //   status = run(x);
-//   px_fuse_resume(paused);
-PX_API int px_fuse_pause(void);
-PX_API void px_fuse_resume(int paused);
+//   px_fuse_resume(before);
+PX_API bool px_fuse_pause(void);
+PX_API void px_fuse_resume(bool before);
 
 #ifdef __cplusplus
 }

@@ -335,10 +335,16 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
 
 // The out-of-line copy of run_here, shared by the rare callers.
 static px_status run_plain(px_call *call) {
-  int outer;
-  PX_TRY(px__fusion_enter(call, &outer));
-  px_status status = run_here(call);
-  px__fusion_leave(outer);
+  bool off;
+  PX_TRY(px__fusion_enter(call, &off));
+  px_status status;
+  if (call->records && call->op->kind == PX_OP_FUNCTION) {
+    status = px__fusion_cast(call);
+    if (status == PX_OK) status = finish(call);
+  } else {
+    status = run_here(call);
+  }
+  px__fusion_leave(off);
   return status;
 }
 

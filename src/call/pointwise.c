@@ -278,7 +278,8 @@ __attribute__((noinline)) static px_status strided_result(px_call *call,
 static px_status general_result(px_call *call, broadcast_operands *s) {
   bool row_major = call->given[0] || all_row_major(call) || px__impl(call->op)->row_major;
   if (PX_UNLIKELY(!row_major)) return strided_result(call, s);
-  if (PX_UNLIKELY(call->records)) return px__fusion_result(call, s->ndim, s->sizes, NULL);
+  if (PX_UNLIKELY(call->records && !call->given[0]))
+    return px__fusion_result(call, s->ndim, s->sizes, NULL);
   return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
 }
 

@@ -114,6 +114,55 @@ PX_TEST_EACH(write_to_a_result_does_not_reach_earlier_readers) {
   CHECK_EQ(value(z), 11);
 }
 
+PX_TEST_EACH(write_ends_a_chain) {
+  PX_SCOPED(px_tensor) x = counted(4, 4);
+  PX_SCOPED(px_tensor) expected = counted(4, 4);
+  PX_SCOPED(px_tensor) single = NULL;
+  PX_SCOPED(px_tensor) fused = NULL;
+  OK(chain(&single, expected, px_float(0.9)));
+  OK(px_add_(expected, single, px_int(3)));
+  OK(px_fuse_begin());
+  OK(chain(&fused, x, px_float(0.9)));
+  OK(px_add_(x, fused, px_int(3)));
+  OK(px_fuse_end(PX_OK));
+  check_equal(x, expected);
+  check_equal(fused, single);
+}
+
+PX_TEST_EACH(write_of_a_chain_needs_no_memory) {
+  PX_SCOPED(px_tensor) x = counted(512, 512);
+  PX_SCOPED(px_tensor) sum = counted(512, 512);
+  PX_SCOPED(px_tensor) product = NULL;
+  int64_t before = allocated();
+  OK(px_fuse_begin());
+  OK(chain(&product, x, px_int(2)));
+  OK(px_add_(sum, product, px_int(1)));
+  CHECK_EQ(allocated(), before);
+  px_release(product);
+  product = NULL;
+  OK(px_fuse_end(PX_OK));
+  CHECK_EQ(allocated(), before);
+}
+
+PX_TEST_EACH(conversions_are_part_of_chains) {
+  PX_SCOPED(px_tensor) x = counted(8, 8);
+  PX_SCOPED(px_tensor) results[2] = {NULL};
+  for (int fused = 0; fused < 2; fused++) {
+    PX_SCOPED(px_tensor) half = NULL;
+    PX_SCOPED(px_tensor) product = NULL;
+    int64_t before = allocated();
+    if (fused) OK(px_fuse_begin());
+    OK(px_to(&half, x, PX_BFLOAT16, PX_DEVICE_NONE, false, false));
+    OK(px_mul_scalar(&product, half, px_float(1.1)));
+    OK(px_to(&results[fused], product, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+    if (fused) CHECK_EQ(allocated(), before);
+    if (fused) OK(px_fuse_end(PX_OK));
+  }
+  check_equal(results[0], results[1]);
+  px_release(results[0]);
+  px_release(results[1]);
+}
+
 PX_TEST_EACH(results_that_nobody_holds_get_no_memory) {
   PX_SCOPED(px_tensor) x = counted(512, 512);
   PX_SCOPED(px_tensor) y = NULL;
@@ -218,10 +267,10 @@ PX_TEST_EACH(scopes_nest_and_pause) {
   OK(px_fuse_begin());
   OK(px_fuse_end(PX_OK));
   CHECK(px_fuse_active());
-  int paused = px_fuse_pause();
+  bool before = px_fuse_pause();
   CHECK(!px_fuse_active());
   OK(chain(&y, x, px_int(5)));
-  px_fuse_resume(paused);
+  px_fuse_resume(before);
   CHECK(px_fuse_active());
   OK(px_fuse_end(PX_OK));
   CHECK(!px_fuse_active());

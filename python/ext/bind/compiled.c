@@ -48,11 +48,11 @@ bool ext_is_compiling(void) { return here.compiling; }
 PyObject *ext_call_uncompiled(PyObject *function, PyObject *const *args, size_t nargsf,
                               PyObject *kwnames) {
   bool compiling = here.compiling, whole = here.whole;
-  int paused = px_fuse_pause();
+  bool before = px_fuse_pause();
   here.compiling = here.whole = false;
   PyObject *result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   here.compiling = compiling, here.whole = whole;
-  px_fuse_resume(paused);
+  px_fuse_resume(before);
   return result;
 }
 

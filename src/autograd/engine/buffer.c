@@ -28,9 +28,15 @@ static px_status leave_stream(px_stream *before) {
   return status;
 }
 
+// True if a new sum may replace `slot`: fused, it needs no memory. It has the strides of both.
+static bool adds_apart(const px_tensor *slot, const px_tensor *grad) {
+  size_t bytes = (size_t)px_tensor_ndim(slot) * sizeof(int64_t);
+  return px_fuse_active() && px_tensor_ndim(slot) == px_tensor_ndim(grad) &&
+         !memcmp(px_tensor_strides(slot), px_tensor_strides(grad), bytes);
+}
+
 static px_status add(px_tensor **slot, px_tensor *grad) {
-  // A fused sum needs no memory.
-  bool own = px__unseen(*slot) && px_tensor_is_contiguous(*slot) && !px_fuse_active();
+  bool own = px__unseen(*slot) && px_tensor_is_contiguous(*slot) && !adds_apart(*slot, grad);
   if (!px_grad_enabled() && own && !px_tensor_is_batched(grad))
     return px_add_(*slot, grad, px_int(1));
   px_tensor *sum = NULL;

@@ -65,17 +65,23 @@ static int add_operand(chain *c, const px_operand *o, px_allocation *allocation,
   return c->operand_count++;
 }
 
-static px_status add_result(chain *c, const px__deferred *d) {
-  px_allocation **made = &c->made[d->step];
-  PX_TRY(px__allocation_new(made, d->allocation.bytes, d->allocation.device));
+static px_status make_memory(chain *c, const px__deferred *d) {
   bool alive = d->storage && __atomic_load_n(&d->storage->head.refs, __ATOMIC_RELAXED) > 0;
   if (!alive) PX_TRY(px__storage_make(&c->own[d->step], NULL, px__thread_cache_here));
-  px_operand o = {.data = (*made)->data,
+  return px__allocation_new(&c->made[d->step], d->allocation.bytes, d->allocation.device);
+}
+
+static px_status add_result(chain *c, const px__deferred *d) {
+  px_allocation *to = d->into ? d->into->storage->allocation : NULL;
+  size_t begin = d->into ? (size_t)d->into->offset * px__item(d->into) : 0;
+  if (!to) PX_TRY(make_memory(c, d));
+  if (!to) to = c->made[d->step];
+  px_operand o = {.data = (char *)to->data + begin,
                   .sizes = &c->flat_size,
                   .strides = &c->flat_stride,
                   .ndim = 1,
                   .dtype = d->dtype};
-  c->steps[d->step].stores = add_operand(c, &o, *made, 0, (*made)->bytes, true);
+  c->steps[d->step].stores = add_operand(c, &o, to, begin, d->allocation.bytes, true);
   return PX_OK;
 }
 
@@ -211,8 +217,7 @@ static px_status build_and_launch(chain *c, px__deferred *const *targets, int co
 
 static void end(chain *c, px_status status) {
   for (int k = 0; k < c->count; k++) {
-    if (!c->made[k]) continue;
-    if (status == PX_OK) {
+    if (c->made[k] && status == PX_OK) {
       finish(c->items[k], c->made[k], c->own[k]);
     } else {
       px__allocation_free(c->made[k]);
@@ -290,5 +295,23 @@ px_status px__chain_fold(px__deferred *d, const px_launch *fold, const px_access
   end(c, status);
   d->pins--;
   px__deferred_free(d);
+  return status;
+}
+
+static px_status run_all(bool (*kind)(const px__deferred *d)) {
+  px__deferred **room;
+  int count = 0;
+  if (!px__record_count) return PX_OK;
+  PX_TRY(px__alloc((void **)&room, (size_t)px__record_count * sizeof *room));
+  for (px__deferred *d = px__records_oldest; d; d = d->after)
+    if (kind(d)) room[count++] = d;
+  px_status status = px__chain_run(room, count);
+  px__free(room);
+  return status;
+}
+px_status px__chain_run_all(bool (*kind)(const px__deferred *d)) {
+  px__records_lock();
+  px_status status = run_all(kind);
+  px__records_unlock();
   return status;
 }

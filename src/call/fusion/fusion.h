@@ -8,15 +8,27 @@
 #include "call/call_impl.h"
 #include "phlox/fuse.h"
 
-// The thread's scopes begun and not ended; 0 while a function op runs, whose inner calls write to
-// memory at once.
-extern _Thread_local PX__HIDDEN_THREAD int px__fusing;
+// The thread's scopes that have begun and not ended. off: within px_fuse_pause, or a function op,
+// whose inner calls write to memory at once.
+typedef struct px__fusion {
+  unsigned depth : 15, off : 1, window : 16;  // window: calls recorded since results were computed
+} px__fusion;
+extern _Thread_local PX__HIDDEN_THREAD px__fusion px__fusion_here;
+extern bool px__fusion_always;  // PHLOX_FUSE: also without a scope
+static inline bool px__fuses_here(void) {
+  return !px__fusion_here.off && (px__fusion_here.depth || px__fusion_always);
+}
 
 // Bracket a call, which is made while px__special_calls is not 0. enter sets call->records if its
 // launch may be recorded; otherwise it computes deferred arguments. leave takes what enter
 // returned.
-px_status px__fusion_enter(px_call *call, int *outer) __attribute__((warn_unused_result));
-static inline void px__fusion_leave(int outer) { px__fusing = outer; }
+px_status px__fusion_enter(px_call *call, bool *off) __attribute__((warn_unused_result));
+static inline void px__fusion_leave(bool off) { px__fusion_here.off = off; }
+
+// For a function op with call->records, which converts a dtype: records the conversion.
+// converts: set by the layer of ops; true if the call does no more than that.
+extern bool (*px__fusion_converts)(const px_call *call, px_dtype *to);
+px_status px__fusion_cast(px_call *call) __attribute__((warn_unused_result));
 
 // For pointwise calls with call->records. settle: the compute dtype and the number of elements are
 // known; clears call->records if the launch cannot be recorded. result: makes the result.
@@ -41,6 +53,7 @@ typedef struct px__source {
 struct px__deferred {
   px_allocation allocation;      // in place of the storage's: no address
   px_storage *storage;           // not owned until it is computed. NULL: destroyed
+  const px_tensor *into;         // an in-place call: the tensor that it changes. NULL: a new result
   bool computed;                 // `storage` has the result's memory, and is owned
   int readers;                   // records that read it
   int reruns;                    // times it ran without memory for the result
@@ -61,6 +74,12 @@ static inline bool px__is_held(const px__deferred *d) {
   return s && (int32_t)__atomic_load_n(&s->head.refs, __ATOMIC_RELAXED) >
                   __atomic_load_n(&s->saves, __ATOMIC_RELAXED);
 }
+static inline bool px__is_recorded_here(const px__deferred *d) {
+  return d->thread == &px__fusion_here;
+}
+static inline bool px__is_held_here(const px__deferred *d) {
+  return px__is_recorded_here(d) && px__is_held(d);
+}
 // The lock guards all records. It is recursive.
 void px__records_lock(void);
 void px__records_unlock(void);
@@ -78,7 +97,10 @@ extern int px__record_count;
 // Computes records, with as few launches as fit. Lock held.
 px_status px__chain_run(px__deferred *const *targets, int count)
     __attribute__((warn_unused_result));
-// The same for one record, whose result gets no memory: `fold` reads it.
+// Computes all records of a kind. Takes the lock.
+px_status px__chain_run_all(bool (*kind)(const px__deferred *d))
+    __attribute__((warn_unused_result));
+// The same as px__chain_run for one record, whose result gets no memory: `fold` reads it.
 px_status px__chain_fold(px__deferred *d, const px_launch *fold, const px_access *accesses,
                          int count) __attribute__((warn_unused_result));
 // The number of inputs of the records that would run to compute d; counts up to about `limit`.

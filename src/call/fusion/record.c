@@ -5,6 +5,8 @@
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 px__deferred *px__records_oldest;
 static px__deferred *newest;
+_Thread_local px__fusion px__fusion_here;
+bool px__fusion_always;
 int px__record_count;
 
 void px__records_lock(void) { pthread_mutex_lock(&lock); }

@@ -3,9 +3,10 @@
 #include "call/fusion/fusion.h"
 #include "tensor/storage.h"
 
-enum { MAX_RECORDS = 4096 };  // most records; further calls are not recorded
-
-_Thread_local int px__fusing;
+enum {
+  WINDOW = 256,       // calls recorded until results that are held are computed
+  MAX_RECORDS = 4096  // most records; further calls are not recorded
+};
 
 // ---- which calls are recorded
 
@@ -30,12 +31,35 @@ static bool can_read_later(const px_tensor *t) {
          (!a->pending || a->readers);
 }
 
+// False while something watches single launches.
+static bool records_now(void) {
+  return !px__call_watched(~0) && !px__captures_any() && px__record_count < MAX_RECORDS &&
+         __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) <= 0;
+}
+
+// True if an in-place call may end the chain of an argument. The chain reads an element of self
+// before it writes it, so other arguments must not share self's memory in another order.
+static bool can_write(const px_call *call) {
+  const px_tensor *self = call->given[0];
+  bool deferred = false;
+  if (call->op->kind != PX_OP_POINTWISE || !self->contiguous || px__is_deferred(self->storage))
+    return false;
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_tensor *t = call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
+    if (!t) continue;
+    bool same = t->offset == self->offset && t->dtype == self->dtype && t->contiguous &&
+                px__has_sizes(t, self->ndim, self->sizes);
+    if (t->storage == self->storage && !same) return false;
+    deferred |= px__is_deferred(t->storage);
+  }
+  return deferred;
+}
+
 static bool can_record(const px_call *call) {
   const px__op_impl *impl = px__impl(call->op);
-  if (call->mode != PX_CALL_NEW || !impl->chained || impl->registered || impl->order) return false;
-  if (px__call_watched(~0) || px__captures_any() ||
-      __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0)
-    return false;
+  bool fits = call->mode == PX_CALL_NEW || (call->mode == PX_CALL_INPLACE && can_write(call));
+  if (!fits || !impl->chained || impl->registered || impl->order) return false;
+  if (!records_now()) return false;
   const px_tensor *first = NULL;
   for (int i = 0; i < call->op->param_count; i++) {
     const px_value *a = &call->args[i];
@@ -44,23 +68,35 @@ static bool can_record(const px_call *call) {
     if (!can_read_later(a->v.tensor)) return false;
     if (!first || !a->v.tensor->ndim == !first->ndim) first = a->v.tensor;
   }
-  return first && px__record_count < MAX_RECORDS &&
-         px__kernel_find((px_device_type)px__tensor_device(first).type, "chain");
+  return first && px__kernel_find((px_device_type)px__tensor_device(first).type, "chain");
 }
 
-px_status px__fusion_enter(px_call *call, int *outer) {
-  *outer = px__fusing;
+bool (*px__fusion_converts)(const px_call *call, px_dtype *to);
+
+// True for a conversion of a dense tensor's dtype. Complex numbers stay complex.
+static bool is_cast(const px_call *call) {
+  px_dtype to;
+  if (!px__fusion_converts || !px__fusion_converts(call, &to) || !records_now()) return false;
+  const px_tensor *self = px__arg_tensor(call, PX__SELF);
+  bool drops = px_dtype_is_complex((px_dtype)self->dtype) && !px_dtype_is_complex(to);
+  return !drops && can_read_later(self) && px_tensor_is_dense(self) && !px__has_conj_neg(self) &&
+         px__kernel_find((px_device_type)px__tensor_device(self).type, "chain");
+}
+
+px_status px__fusion_enter(px_call *call, bool *off) {
+  *off = px__fusion_here.off;
   switch (call->op->kind) {
     case PX_OP_VIEW:
     case PX_OP_COMPOSITE:
       return PX_OK;
     case PX_OP_POINTWISE:
     case PX_OP_REDUCE:
-      call->records = px__fusing > 0 && can_record(call);
+      call->records = px__fuses_here() && can_record(call);
       return call->records ? PX_OK : make_ready(call);
     default:
-      px__fusing = 0;
-      return make_ready(call);
+      call->records = px__fuses_here() && is_cast(call);
+      px__fusion_here.off = true;
+      return call->records ? PX_OK : make_ready(call);
   }
 }
 
@@ -82,7 +118,7 @@ px_status px__fusion_result(px_call *call, int ndim, const int64_t *sizes, const
     px__deferred_free(d);
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
-  d->storage = storage, d->numel = numel, d->dtype = call->dtype, d->thread = &px__fusing;
+  d->storage = storage, d->numel = numel, d->dtype = call->dtype, d->thread = &px__fusion_here;
   __atomic_store_n(&storage->deferred, d, __ATOMIC_RELEASE);
   return px__tensor_over(&call->results[0], storage, ndim, sizes, strides, call->dtype);
 }
@@ -195,13 +231,57 @@ static px_status record(px_call *call, px__deferred *d, const px_launch *launch)
   return status == PX_OK ? limit_reach(d) : status;
 }
 
+// Runs an in-place call as the end of the chain of its arguments.
+static px_status record_write(px_call *call, const px_launch *launch) {
+  px_tensor *self = call->given[0];
+  px__deferred *d;
+  PX_TRY(px__allocation_before_write(self->storage->allocation));
+  PX_TRY(px__deferred_new(&d, (size_t)self->numel * px__item(self), call->device));
+  d->into = self, d->numel = self->numel, d->dtype = self->dtype, d->thread = &px__fusion_here;
+  d->pins++;
+  px_status status = PX_OK;
+  if (call->device.type != PX_CPU) status = px_stream_current(&d->stream, call->device);
+  if (status == PX_OK) status = record(call, d, launch);
+  if (status == PX_OK) status = px__chain_run(&d, 1);
+  d->pins--;
+  px__deferred_free(d);
+  return status;
+}
+static px_status record_write_locked(px_call *call, const px_launch *launch) {
+  px__records_lock();
+  px_status status = record_write(call, launch);
+  px__records_unlock();
+  return status;
+}
+
 px_status px__fusion_record(px_call *call, const px_launch *launch) {
+  if (call->mode == PX_CALL_INPLACE) return record_write_locked(call, launch);
   px__deferred *d = call->results[0]->storage->deferred;
   if (call->device.type != PX_CPU) PX_TRY(px_stream_current(&d->stream, call->device));
   px__records_lock();
   px_status status = record(call, d, launch);
   px__records_unlock();
-  return status;
+  if (status != PX_OK || ++px__fusion_here.window < WINDOW) return status;
+  px__fusion_here.window = 0;
+  return px__chain_run_all(px__is_held_here);
+}
+
+px_status px__fusion_cast(px_call *call) {
+  static px__named_kernel copy = {.name = "copy"};
+  enum { TO, FROM, OPERANDS };
+  const px_tensor *self = px__arg_tensor(call, PX__SELF);
+  px_operand operands[OPERANDS];
+  (void)px__fusion_converts(call, &call->dtype);
+  call->device = px__tensor_device(self);
+  PX_TRY(px__fusion_result(call, self->ndim, self->sizes, self->strides));
+  px__operand_of(&operands[TO], call->results[0]);
+  px__operand_of(&operands[FROM], self);
+  px_launch l = {.op = "copy_",
+                 .kernel = px__named_kernel_on(&copy, (px_device_type)call->device.type),
+                 .operand_count = OPERANDS,
+                 .operands = operands,
+                 .compute = PX_DTYPE_NONE};
+  return px__fusion_record(call, &l);
 }
 
 // ---- folds

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of copies and conversions. px__tensor_copy in the tensor layer copies the data.
 // These functions reject invalid calls, allocate the result, or return self if no copy is needed.
+#include "call/fusion/fusion.h"
 #include "hidden/copy.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
@@ -112,6 +113,16 @@ PX_RUN(_to_copy) {
   PX_TRY(px__empty_in(&made, self, args->memory_format, dtype, device, pin));
   return copy_to_new(call, made, self, non_blocking);
 }
+
+static bool converts(const px_call *call, px_dtype *to) {
+  extern const px_op px__op__to_copy;
+  if (call->op != &px__op__to_copy) return false;
+  const px___to_copy_args args = px___to_copy_args_of(call->args);
+  bool here = args.device.type < 0 || px_device_equal(args.device, px__tensor_device(args.self));
+  *to = args.dtype;
+  return here && args.dtype != PX_DTYPE_NONE && !args.pin_memory && !args.memory_format;
+}
+static __attribute__((constructor)) void set_converts(void) { px__fusion_converts = converts; }
 
 // True if self already has the requested memory format.
 static px_status is_formatted(bool *out, const px_tensor *self, const char *memory_format) {
