@@ -73,6 +73,7 @@ static __attribute__((noinline)) px_status add_checked(builder *x, const char *o
   PX_CHECK(x->n < PX_MAX_OPERANDS, PX_VALUE, "%s: a kernel can have at most %d tensors", op,
            PX_MAX_OPERANDS);
   PX_TRY(px__check_not_batched(t));
+  PX_TRY(px__storage_ready(t->storage));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (x->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0) {
@@ -88,7 +89,7 @@ static inline px_status add_operand(builder *x, const char *op, const px_tensor 
   if (!t && PX_LIKELY(fits))
     return x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE}, PX_OK;
   bool simple = fits && t->dtype < PX_DTYPE_COMPUTED && !px__is_batched(t) &&
-                (x->device.type == PX_CPU || t->ndim > 0);
+                !px__is_deferred(t->storage) && (x->device.type == PX_CPU || t->ndim > 0);
   if (PX_UNLIKELY(!simple)) return add_checked(x, op, t, write);
   return add_tensor(x, t, write), PX_OK;
 }

@@ -28,11 +28,16 @@ static px_status leave_stream(px_stream *before) {
   return status;
 }
 
-// True if a new sum may replace `slot`: fused, it needs no memory. It has the strides of both.
+// True if a new sum may replace `slot`: fused, it needs no memory. It has the strides of `slot`,
+// those of a new row-major tensor, also in dimensions of size 1.
 static bool adds_apart(const px_tensor *slot, const px_tensor *grad) {
-  size_t bytes = (size_t)px_tensor_ndim(slot) * sizeof(int64_t);
-  return px_fuse_active() && px_tensor_ndim(slot) == px_tensor_ndim(grad) &&
-         !memcmp(px_tensor_strides(slot), px_tensor_strides(grad), bytes);
+  int64_t step = 1;
+  if (!px_fuse_active() || !px_tensor_is_contiguous(grad)) return false;
+  for (int d = px_tensor_ndim(slot) - 1; d >= 0; d--) {
+    if (px_tensor_strides(slot)[d] != step) return false;
+    step *= px_tensor_sizes(slot)[d];
+  }
+  return true;
 }
 
 static px_status add(px_tensor **slot, px_tensor *grad) {

@@ -79,6 +79,9 @@ static px_status launch(const px__index_loop *p, const px_tensor *self, const px
            "index is out of bounds for dimension with size 0");
   PX__INTS(strides);
   PX_TRY(px__ints_reserve(&strides, (int64_t)p->count * p->ndim));
+  PX_TRY(px__storage_ready(self->storage));
+  PX_TRY(px__storage_ready(other->storage));
+  for (int i = 0; i < p->count; i++) PX_TRY(px__storage_ready(p->index[i]->storage));
   px_operand o[PX_MAX_OPERANDS] = {0};
   px_access uses[PX_MAX_OPERANDS];
   px_operand *of_self = &o[put ? 0 : 1], *of_other = &o[put ? 1 : 0];

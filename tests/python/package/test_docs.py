@@ -47,6 +47,7 @@ class OpSignatures(unittest.TestCase):
 
 # Exception classes created in C, called like Python's own.
 UNSIGNED = {"linalg.LinAlgError", "utils.checkpoint.CheckpointError", "autograd.variable.VariableMeta", "AcceleratorError", "OutOfMemoryError",
+            *(f"compiler.{name}" for name in ("InvalidBackend", "TorchDynamoException", "Unsupported")),
             *(f"distributed.{name}Error" for name in ("Dist", "DistBackend", "DistNetwork", "DistStore", "QueueEmpty"))}
 
 
