@@ -17,7 +17,7 @@
 enum {
   CACHE = 24 << 10,  // bytes of the results of a block
   MIN_BLOCK = 256,   // elements
-  MAX_BLOCK = 1024,
+  MAX_BLOCK = 2048,
   GRAIN = 16384,  // grain of the pool, elements of a step
   MAX_ITEM = 16   // bytes of an element
 };
@@ -99,6 +99,13 @@ static void prepare(step *to, const px_chain_step *from, step *const *steps, con
   }
 }
 
+// True if the slot of step `owner` can take the result of step k: nothing reads it after k. Step k
+// may read it itself, since row functions work in place, but not with elements of another size.
+static bool is_free(const px__chain *c, int owner, int last_use, int k) {
+  bool same = px__cpu_item[c->steps[owner]->dtype] == px__cpu_item[c->steps[k]->dtype];
+  return last_use < k || (last_use == k && same);
+}
+
 // Gives each result without memory a buffer that no later reader of another result needs.
 static void assign_slots(px__chain *c) {
   int last_use[PX_CHAIN_STEPS], owner[PX_CHAIN_STEPS];
@@ -113,7 +120,7 @@ static void assign_slots(px__chain *c) {
     if (px__cpu_item[s->dtype] > item) item = px__cpu_item[s->dtype];
     if (s->store) continue;
     int slot = 0;
-    while (slot < c->slots && last_use[owner[slot]] >= k) slot++;
+    while (slot < c->slots && !is_free(c, owner[slot], last_use[owner[slot]], k)) slot++;
     c->slots += slot == c->slots;
     owner[slot] = k, s->slot = slot;
   }

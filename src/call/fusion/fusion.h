@@ -59,7 +59,7 @@ struct px__deferred {
   int reruns;                    // times it ran without memory for the result
   px__deferred *before, *after;  // in the list of records that are not computed, oldest first
   const void *thread;            // the thread that recorded it
-  px_stream *stream;             // the current stream then; NULL: the CPU
+  px_stream *stream;             // the current stream then, owned; NULL: the CPU
   int64_t numel;
   int dtype;
   uint32_t mark, seen;  // of the chain that includes it, at place `step`; of the latest count

@@ -54,7 +54,8 @@ void px__deferred_end_launch(px__deferred *d) {
   unlink_record(d);
   for (int i = 0; i < PX_MAX_OPERANDS; i++) drop_source(&d->sources[i]);
   px__free(d->launch);
-  d->launch = NULL;
+  px_release(d->stream);
+  d->launch = NULL, d->stream = NULL;
 }
 
 void px__deferred_free(px__deferred *d) {

@@ -212,6 +212,10 @@ static px_status record(px_call *call, px__deferred *d, const px_launch *launch)
   px_operand operands[PX_MAX_OPERANDS];
   ordered *room;
   int count = launch->operand_count, n = 1;
+  if (call->device.type != PX_CPU) {
+    PX_TRY(px_stream_current(&d->stream, call->device));
+    px_retain(d->stream);
+  }
   PX_TRY(px__alloc((void **)&room, (size_t)count * sizeof *room));
   px_status status = PX_OK;
   for (int i = 0; i < count; i++) operands[i] = launch->operands[i];
@@ -239,9 +243,7 @@ static px_status record_write(px_call *call, const px_launch *launch) {
   PX_TRY(px__deferred_new(&d, (size_t)self->numel * px__item(self), call->device));
   d->into = self, d->numel = self->numel, d->dtype = self->dtype, d->thread = &px__fusion_here;
   d->pins++;
-  px_status status = PX_OK;
-  if (call->device.type != PX_CPU) status = px_stream_current(&d->stream, call->device);
-  if (status == PX_OK) status = record(call, d, launch);
+  px_status status = record(call, d, launch);
   if (status == PX_OK) status = px__chain_run(&d, 1);
   d->pins--;
   px__deferred_free(d);
@@ -257,7 +259,6 @@ static px_status record_write_locked(px_call *call, const px_launch *launch) {
 px_status px__fusion_record(px_call *call, const px_launch *launch) {
   if (call->mode == PX_CALL_INPLACE) return record_write_locked(call, launch);
   px__deferred *d = call->results[0]->storage->deferred;
-  if (call->device.type != PX_CPU) PX_TRY(px_stream_current(&d->stream, call->device));
   px__records_lock();
   px_status status = record(call, d, launch);
   px__records_unlock();
