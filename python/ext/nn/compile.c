@@ -208,7 +208,8 @@ EXT_FUNCTION(compiler, disable,
   bool recursive;
   EXT_BIND(fn, recursive, reason);
   if (ext_is_none(fn)) {
-    EXT_OWNED *own = ext_import("phlox._C.compiler", "disable");
+    EXT_OWNED *compiler = ext_extension_attr("compiler");
+    EXT_OWNED *own = compiler ? PyObject_GetAttrString(compiler, "disable") : NULL;
     return own ? decorator_of(own, call) : NULL;
   }
   return recursive ? compiled_of(fn, false, false, true) : Py_NewRef(fn);

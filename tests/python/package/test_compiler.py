@@ -65,6 +65,8 @@ class Functions(unittest.TestCase):
         inner = torch.compiler.disable(lambda x: (seen.append(torch.compiler.is_compiling()), x + 1)[1])
         outer = torch.compile(lambda x: (seen.append(torch.compiler.is_compiling()), inner(x) * 2)[1])
         self.assertEqual((outer(torch.ones(1)).item(), seen), (4, [True, False]))
+        self.assertFalse(torch.compile(torch.compiler.disable(reason="a test")(torch.compiler.is_compiling))())
+        self.assertIs(torch.compiler.disable(len, recursive=False), len)
 
     def test_stance_chooses_how_functions_run(self):
         compiling = torch.compile(torch.compiler.is_compiling)
