@@ -8,8 +8,8 @@ from phlox import _C, nn
 class OptimizedModule(nn.Module):
     """A module whose calls are compiled. Attributes are those of the module, `_orig_mod`."""
 
-    training = property(lambda self: getattr(self._modules.get("_orig_mod"), "training", True),
-                        lambda self, value: None,  # of the module: __setattr__
+    # Assignments reach the module through __setattr__.
+    training = property(lambda self: getattr(self._modules.get("_orig_mod"), "training", True), lambda self, value: None,
                         doc="Whether the module is in training mode.")
 
     def __init__(self, mod: nn.Module, fuses: bool = True, whole: bool = False) -> None:

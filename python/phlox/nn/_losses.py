@@ -88,14 +88,15 @@ class LinearCrossEntropyLoss(nn.Module):
             raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
         if not 0 <= label_smoothing <= 1:
             raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+        if len(out_features) > 62:
+            raise RuntimeError(f"expected at most 62 sizes in out_features, got {len(out_features)}")
         if options is not None:
             raise NotImplementedError("torch.nn.LinearCrossEntropyLoss: options= is not implemented in Phlox")
         super().__init__()
         self.register_buffer("weight", weight)
         self.reduction, self.num_classes, self.out_features = reduction, num_classes, out_features
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
         self.linear = nn.Linear(in_features, math.prod(out_features, start=num_classes), bias=bias, device=device, dtype=dtype)
-        self.options = options
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Computes the loss of a batch."""

@@ -8,7 +8,6 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/arithmetic.h"
-#include "run_functions/pointwise.h"
 
 static bool is_complex(px_value value) {
   return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);
