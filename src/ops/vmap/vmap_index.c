@@ -4,7 +4,6 @@
 // cannot build the lists of index tensors.
 #include "vmap_rules/factory.h"
 #include "vmap_rules/index.h"
-#include "vmap_rules/arithmetic.h"
 #include "call/vmap.h"
 #include "formulas.h"
 #include "hidden/index.h"
