@@ -146,7 +146,7 @@ PX_TEST_EACH(write_of_a_chain_needs_no_memory) {
 
 PX_TEST_EACH(conversions_are_part_of_chains) {
   PX_SCOPED(px_tensor) x = counted(8, 8);
-  PX_SCOPED(px_tensor) results[2] = {NULL};
+  px_tensor *results[2] = {NULL};
   for (int fused = 0; fused < 2; fused++) {
     PX_SCOPED(px_tensor) half = NULL;
     PX_SCOPED(px_tensor) product = NULL;
@@ -184,7 +184,7 @@ PX_TEST_EACH(fold_reads_a_chain_without_memory) {
   PX_SCOPED(px_tensor) single = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) columns = NULL;
-  PX_SCOPED(px_tensor) expected[2] = {NULL};
+  px_tensor *expected[2] = {NULL};
   OK(chain(&single, x, px_float(0.7)));
   OK(px_sum(&expected[0], single, (int64_t[]){1}, 1, false, PX_DTYPE_NONE));
   OK(px_mean(&expected[1], single, (int64_t[]){0}, 1, true, PX_DTYPE_NONE));
@@ -205,7 +205,7 @@ PX_TEST_EACH(fold_reads_a_chain_without_memory) {
 PX_TEST_EACH(backward_recomputes_what_the_forward_pass_did_not_keep) {
   PX_SCOPED(px_tensor) x = counted(512, 512);
   PX_SCOPED(px_tensor) weights = counted(512, 512);
-  PX_SCOPED(px_tensor) grads[2] = {NULL};
+  px_tensor *grads[2] = {NULL};
   OK(px_tensor_set_requires_grad(x, true));
   int64_t kept[2];
   for (int fused = 0; fused < 2; fused++) {
@@ -297,7 +297,7 @@ PX_TEST_EACH(end_returns_an_earlier_error) {
 
 PX_TEST_EACH(long_chains_are_cut) {
   PX_SCOPED(px_tensor) x = counted(3, 50);
-  PX_SCOPED(px_tensor) results[2] = {NULL};
+  px_tensor *results[2] = {NULL};
   for (int fused = 0; fused < 2; fused++) {
     px_tensor *now = px_retain(x);
     if (fused) OK(px_fuse_begin());
