@@ -277,6 +277,25 @@ PX_TEST_EACH(scopes_nest_and_pause) {
   CHECK_EQ(value(y), 1);
 }
 
+PX_TEST_EACH(fusion_stays_on_after_a_call_without_memory) {
+  PX_SCOPED(px_tensor) x = counted(2, 2);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  OK(px_fuse_begin());
+  OK(px_mul_scalar(&y, x, px_int(2)));
+  OK(px_fault_arm("alloc", 1, true));
+  px_status status = px_mm(&product, y, y);
+  px_fault_disarm_all();
+  CHECK_EQ(status, PX_NOMEM);
+  px_error_clear();
+  CHECK(px_fuse_active());
+  OK(px_mm(&product, y, y));
+  OK(px_fuse_end(PX_OK));
+  PX_SCOPED(px_tensor) sum = NULL;
+  OK(px_sum_all(&sum, product, PX_DTYPE_NONE));
+  CHECK_EQ(value(sum), 4 * (7 + 10 + 15 + 22));
+}
+
 PX_TEST_EACH(end_returns_an_earlier_error) {
   PX_SCOPED(px_tensor) x = counted(2, 3);
   PX_SCOPED(px_tensor) wrong = counted(2, 2);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the C functions that consist of formulas: lets, then the results. Backward functions, run
+// Writes the C functions of formulas, first their lets, then their results: backward functions, run
 // functions, `formula` entries, forward functions of layers and rules of vmap.
 #include "opgen/compose.h"
 
 // ---- lets
 //
-// A let is written before the formulas that read it, under the condition of its use: of a choice's
-// branch, or of a wanted gradient. A guard is that condition in C; "" is always, NULL never.
+// A let is written before its readers, under the condition of its use: of a choice's branch, or of
+// a wanted gradient. A guard is that condition in C; "" is always, NULL never.
 
 static const char *both(const char *test, const char *guard) {
   return !guard || !*guard ? guard ? test : NULL : og_format("%s && %s", test, guard);

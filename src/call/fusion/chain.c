@@ -167,11 +167,15 @@ static int64_t work_of(const chain *c) {
   return work;
 }
 
-static px_status launch(const chain *c, const px_launch *fold) {
+px_kernel px__chain_kernel(px_device device) {
   static px__named_kernel chain_kernel = {.name = "chain"};
+  return px__named_kernel_on(&chain_kernel, (px_device_type)device.type);
+}
+
+static px_status launch(const chain *c, const px_launch *fold) {
   px_device device = c->items[0]->allocation.device;
   px_launch l = {.op = c->count == 1 && !fold ? c->items[0]->launch->op : "chain",
-                 .kernel = px__named_kernel_on(&chain_kernel, (px_device_type)device.type),
+                 .kernel = px__chain_kernel(device),
                  .operands = c->operands,
                  .operand_count = c->operand_count,
                  .params = c->params,

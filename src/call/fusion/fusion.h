@@ -94,6 +94,8 @@ extern int px__record_count;
 
 // ---- chains
 
+// The kernel "chain" of a device; NULL: calls on the device are not recorded.
+px_kernel px__chain_kernel(px_device device);
 // Computes records, with as few launches as fit. Lock held.
 px_status px__chain_run(px__deferred *const *targets, int count)
     __attribute__((warn_unused_result));

@@ -12,8 +12,6 @@ int px__record_count;
 void px__records_lock(void) { pthread_mutex_lock(&lock); }
 void px__records_unlock(void) { pthread_mutex_unlock(&lock); }
 
-// ---- life
-
 static void link_record(px__deferred *d) {
   d->before = newest, d->after = NULL;
   *(newest ? &newest->after : &px__records_oldest) = d;

@@ -68,7 +68,7 @@ static bool can_record(const px_call *call) {
     if (!can_read_later(a->v.tensor)) return false;
     if (!first || !a->v.tensor->ndim == !first->ndim) first = a->v.tensor;
   }
-  return first && px__kernel_find((px_device_type)px__tensor_device(first).type, "chain");
+  return first && px__chain_kernel(px__tensor_device(first));
 }
 
 bool (*px__fusion_converts)(const px_call *call, px_dtype *to);
@@ -80,7 +80,7 @@ static bool is_cast(const px_call *call) {
   const px_tensor *self = px__arg_tensor(call, PX__SELF);
   bool drops = px_dtype_is_complex((px_dtype)self->dtype) && !px_dtype_is_complex(to);
   return !drops && can_read_later(self) && px_tensor_is_dense(self) && !px__has_conj_neg(self) &&
-         px__kernel_find((px_device_type)px__tensor_device(self).type, "chain");
+         px__chain_kernel(px__tensor_device(self));
 }
 
 px_status px__fusion_enter(px_call *call, bool *off) {
@@ -95,15 +95,15 @@ px_status px__fusion_enter(px_call *call, bool *off) {
       return call->records ? PX_OK : make_ready(call);
     default:
       call->records = px__fuses_here() && is_cast(call);
+      if (!call->records) PX_TRY(make_ready(call));
       px__fusion_here.off = true;
-      return call->records ? PX_OK : make_ready(call);
+      return PX_OK;
   }
 }
 
 px_status px__fusion_settle(px_call *call, int64_t numel) {
-  px_device_type type = (px_device_type)call->device.type;
   bool faults = px__impl(call->op)->faults && !px_dtype_is_float(call->compute);
-  if (numel && !faults && !call->results[0] && px__kernel_find(type, "chain")) return PX_OK;
+  if (numel && !faults && !call->results[0] && px__chain_kernel(call->device)) return PX_OK;
   call->records = false;
   return make_ready(call);
 }
@@ -125,28 +125,26 @@ px_status px__fusion_result(px_call *call, int ndim, const int64_t *sizes, const
 
 // ---- operands
 
-// An operand in the order of the result's memory: its dimensions are sorted by the result's
-// strides, and merged where the operand allows.
-typedef struct ordered {
-  int ndim;
-  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-} ordered;
+typedef struct dims {
+  int n;
+  int64_t *sizes, *strides;
+} dims;
 
-static void put_dim(ordered *o, int64_t size, int64_t stride) {
-  int last = o->ndim - 1;
-  if (last >= 0 && o->strides[last] == stride * size) {
-    o->sizes[last] *= size, o->strides[last] = stride;
+// Adds a dimension inside of the previous one, and merges them if the strides allow it.
+static void put_dim(dims *to, int64_t size, int64_t stride) {
+  int last = to->n - 1;
+  if (last >= 0 && to->strides[last] == stride * size) {
+    to->sizes[last] *= size, to->strides[last] = stride;
     return;
   }
-  o->sizes[o->ndim] = size, o->strides[o->ndim++] = stride;
+  to->sizes[to->n] = size, to->strides[to->n++] = stride;
 }
 
-static void order_dims(px_operand *o, const px_operand *result, ordered *room) {
+// Gives an operand the order of the result's memory: its dimensions are sorted by the result's
+// strides. `room`: for the sizes and strides of all dimensions.
+static void order_dims(px_operand *o, const px_operand *result, int64_t *room) {
   int order[PX_MAX_DIMS], n = 0;
-  if (o->immediate || o->dtype == PX_DTYPE_NONE) {
-    o->ndim = 0;
-    return;
-  }
+  dims to = {0, room, room + result->ndim};
   for (int d = 0; d < result->ndim; d++) {
     if (result->sizes[d] == 1) continue;
     int at = n++;
@@ -154,10 +152,10 @@ static void order_dims(px_operand *o, const px_operand *result, ordered *room) {
       order[at] = order[at - 1];
     order[at] = d;
   }
-  room->ndim = 0;
-  for (int k = 0; k < n; k++) put_dim(room, result->sizes[order[k]], o->strides[order[k]]);
-  if (room->ndim == 1 && room->strides[0] == 0) room->ndim = 0;
-  o->ndim = room->ndim, o->sizes = room->sizes, o->strides = room->strides;
+  bool many = !o->immediate && o->dtype != PX_DTYPE_NONE;
+  for (int k = 0; k < n && many; k++) put_dim(&to, result->sizes[order[k]], o->strides[order[k]]);
+  bool single = to.n == 1 && to.strides[0] == 0;
+  o->ndim = single ? 0 : to.n, o->sizes = to.sizes, o->strides = to.strides;
 }
 
 // True if the operand's elements are those of the result at the same place in memory.
@@ -209,30 +207,32 @@ static px_status limit_reach(px__deferred *d) {
 }
 
 static px_status record(px_call *call, px__deferred *d, const px_launch *launch) {
+  enum { RESULT };
   px_operand operands[PX_MAX_OPERANDS];
-  ordered *room;
+  const px_operand *result = &launch->operands[RESULT];
   int count = launch->operand_count, n = 1;
+  PX__INTS(room);
+  PX_TRY(px__ints_reserve(&room, (int64_t)2 * count * result->ndim));
   if (call->device.type != PX_CPU) {
     PX_TRY(px_stream_current(&d->stream, call->device));
     px_retain(d->stream);
   }
-  PX_TRY(px__alloc((void **)&room, (size_t)count * sizeof *room));
-  px_status status = PX_OK;
-  for (int i = 0; i < count; i++) operands[i] = launch->operands[i];
-  for (int i = 1; i < count; i++) order_dims(&operands[i], &launch->operands[0], &room[i]);
-  for (int i = 0; i < call->op->param_count && status == PX_OK; i++) {
+  operands[RESULT] = (px_operand){.dtype = result->dtype};
+  for (int i = 1; i < count; i++) {
+    operands[i] = launch->operands[i];
+    order_dims(&operands[i], result, room.at + (int64_t)2 * i * result->ndim);
+  }
+  for (int i = 0; i < call->op->param_count; i++) {
     if (call->op->params[i].kind != PX_ARG_TENSOR) continue;
     px_operand *o = &operands[n];
     if (!o->immediate && o->dtype != PX_DTYPE_NONE)
-      status = add_source(d, n, call->args[i].v.tensor, o);
+      PX_TRY(add_source(d, n, call->args[i].v.tensor, o));
     n++;
   }
-  operands[0].ndim = 0, operands[0].data = NULL;
   px_launch kept = *launch;
   kept.operands = operands;
-  if (status == PX_OK) status = pack(d, &kept);
-  px__free(room);
-  return status == PX_OK ? limit_reach(d) : status;
+  PX_TRY(pack(d, &kept));
+  return limit_reach(d);
 }
 
 // Runs an in-place call as the end of the chain of its arguments.
