@@ -3,6 +3,7 @@
 #include "phlox/dlpack.h"
 
 #include "tensor/in_use.h"
+#include "tensor/storage.h"
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
 // Handles that always name a stream: CUDA's default stream and the thread's default stream.
@@ -85,9 +86,7 @@ static px_status prepare(px_stream **current, px_tensor *tensor) {
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   PX_CHECK(!px_tensor_unresolved(tensor), PX_RUNTIME, "Can't export tensors with the %s bit set",
            px_tensor_unresolved(tensor));
-  PX_TRY(px__storage_ready(tensor->storage));
-  PX_TRY(px__allocation_before_write(tensor->storage->allocation));
-  px__allocation_expose(tensor->storage->allocation);
+  PX_TRY(px__storage_expose(tensor->storage));
   if (!px_tensor_is_cuda(tensor))
     return px__allocation_wait(tensor->storage->allocation, "dlpack", true);
   return px_stream_current(current, px__tensor_device(tensor));

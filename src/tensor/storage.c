@@ -154,13 +154,16 @@ bool px_storage_is_pinned(const px_storage *storage) {
   return px__allocation_is_pinned(storage->allocation, 0, storage->allocation->bytes);
 }
 
+px_status px__storage_expose(const px_storage *storage) {
+  PX_TRY(px__storage_ready(storage));
+  PX_TRY(px__allocation_before_write(storage->allocation));
+  px__allocation_expose(storage->allocation);
+  return PX_OK;
+}
+
 void *px_storage_data(const px_storage *storage) {
   PX__USES_STORAGE(storage);
-  if (px__storage_ready(storage) != PX_OK ||
-      px__allocation_before_write(storage->allocation) != PX_OK)
-    return NULL;
-  px__allocation_expose(storage->allocation);
-  return storage->allocation->data;
+  return px__storage_expose(storage) == PX_OK ? storage->allocation->data : NULL;
 }
 
 px_status px_storage_pin(px_storage **out, px_storage *storage) {

@@ -11,6 +11,10 @@ extern PX__HIDDEN const px_class px__storage_class;
 void px__storage_free_memory(px_storage *storage, px_allocation *allocation_take);
 void px__storage_end_rare(px_storage *storage);
 
+// Prepares a storage for others that read and write its memory at any time: computes its contents,
+// runs the recorded launches that read it, and marks the address as known.
+px_status px__storage_expose(const px_storage *storage) __attribute__((warn_unused_result));
+
 static inline px_status px__storage_make(px_storage **out, px_allocation *allocation,
                                          px__thread_cache *here) {
   *out = px__object_list_pop(here, PX__OBJECT_LIST_STORAGE);

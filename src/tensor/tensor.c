@@ -435,12 +435,8 @@ px_status px__tensor_memory(void **out, const px_tensor *self) {
 void *px_tensor_data(const px_tensor *self) {
   PX__USES(self);
   void *at = NULL;
-  px_status status = px__storage_ready(self->storage);
-  if (status == PX_OK) status = px__allocation_before_write(self->storage->allocation);
-  if (status == PX_OK) {
-    px__allocation_expose(self->storage->allocation);
-    status = px__tensor_memory(&at, self);
-  }
+  px_status status = px__storage_expose(self->storage);
+  if (status == PX_OK) status = px__tensor_memory(&at, self);
   if (status != PX_OK) px_error_clear();
   return self->numel ? at : NULL;
 }
