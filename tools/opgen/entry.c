@@ -321,7 +321,8 @@ static void end_field(reader *r) {
 // Fields of formulas keep their lines, for the locations of errors. The lines of other fields are
 // joined.
 static bool keeps_lines(const char *field) {
-  static const char *const names[] = {"let", "body", "grad", "complex", "unsigned", "forward"};
+  static const char *const names[] = {"let",     "do",       "body",   "grad",
+                                      "complex", "unsigned", "forward"};
   char *word = og_copy(field, (size_t)(og_word_end(field) - field));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(word, names[i])) return true;

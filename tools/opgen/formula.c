@@ -462,11 +462,26 @@ static unsigned reads(const og_op *op, const og_node *n) {
   return mask;
 }
 
+// Parses `do CALL` or `do CALL if CONDITION`, which is `CALL if CONDITION else None`.
+static og_let act_of(const og_field *f) {
+  og_node *test = NULL, *node = og_formula_if(f->text, f->location, &test);
+  if (test) {
+    lexer l = {f->text, f->text, f->location};
+    node = two(&l, OG_CHOICE, "if", node, test);
+    add_item(&l, node, NULL, new_node(&l, OG_CONSTANT, "None"));
+  }
+  return (og_let){{"do"}, 1, node, .acts = true};
+}
+
 // Parses `let NAMES = FORMULA`. A formula may read earlier lets.
 static void analyse_lets(og_op *op) {
   int count = op->let_count;
   for (op->let_count = 0; op->let_count < count;) {
     const og_field *f = &op->let_fields[op->let_count];
+    if (!strcmp(f->name, "do")) {
+      op->lets[op->let_count++] = act_of(f);
+      continue;
+    }
     og_let let = {.count = 0};
     char *equals = strchr(f->text, '=');
     if (!equals) og_die(f->location, "expected `let NAME = FORMULA`");
@@ -485,9 +500,11 @@ static void analyse_lets(og_op *op) {
   }
 }
 
-// Walks a body, and the checks of its lets.
+// Walks a body, the calls before it, and the checks of its lets.
 static void walk_body(og_op *op) {
   walk(op, op->body_node, false, true);
+  for (int k = 0; k < op->let_count; k++)
+    if (op->lets[k].acts) walk(op, op->lets[k].node, false, true);
   for (int i = 0; i < op->check_count; i++)
     if (og_check_let(op, &op->checks[i]) >= 0)
       walk(op, og_check_parse(&op->checks[i]).test, true, true);

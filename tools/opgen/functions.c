@@ -243,21 +243,25 @@ void og_write_backward(FILE *to, const og_op *op) {
   end(&x, &b, to);
 }
 
-// Writes the lets of a body, each with the checks that read it. What checks read is unconditional.
+// Writes the lets of a body, each with the checks that read it. Lets that checks read are computed
+// always.
 static void write_body_lets(context *x, const og_op *op, const og_node *node) {
-  const og_node *nodes[OG_MAX_CHECKS + 1] = {node};
-  int after[OG_MAX_CHECKS + 1] = {OG_MAX_LETS}, count = 1;
-  for (int i = 0; i < op->check_count && node == op->body_node; i++) {
+  const og_node *nodes[OG_MAX_CHECKS + OG_MAX_LETS + 1] = {node};
+  int after[OG_MAX_CHECKS + OG_MAX_LETS + 1] = {OG_MAX_LETS}, count = 1;
+  bool body = node == op->body_node;
+  for (int i = 0; i < op->check_count && body; i++) {
     after[count] = og_check_let(op, &op->checks[i]);
     if (after[count] >= 0) nodes[count++] = og_check_parse(&op->checks[i]).test;
   }
+  for (int k = 0; k < op->let_count && body; k++)
+    if (op->lets[k].acts) after[count] = k, nodes[count++] = op->lets[k].node;
   for (int k = 0; k < op->let_count; k++) {
-    const char *guard = NULL;
+    const char *guard = body && op->lets[k].acts ? "" : NULL;
     og_scope names = og_names_of(x);
     for (int i = 0; i < count; i++)
       if (nodes[i]) guard = either(guard, guard_of(x, nodes[i], &op->lets[k]));
     if (guard) write_let(x, &op->lets[k], guard);
-    if (node == op->body_node) og_write_let_checks(x->to, &names, k);
+    if (body) og_write_let_checks(x->to, &names, k);
     for (int i = 1; i < count; i++)
       if (after[i] == k) nodes[i] = NULL;
     release_unread(x, k + 1, nodes, count);

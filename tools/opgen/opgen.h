@@ -98,13 +98,14 @@ typedef struct og_node {
 typedef struct og_field {
   const char *text;  // NULL: not given
   og_location location;
-  const char *name;  // field name of an og_entry
+  const char *name;  // field name of an og_entry, and of a let
 } og_field;
-// `let NAMES = FORMULA`
+// `let NAMES = FORMULA`, or `do CALL`: a let named do, which nothing reads, computed always.
 typedef struct og_let {
   const char *names[OG_OP_RESULTS];
   int count;
   og_node *node;
+  bool acts;
 } og_let;
 typedef struct og_op {
   const char *name, *schema;

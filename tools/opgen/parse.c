@@ -110,6 +110,7 @@ void og_op_field(og_op *op, char *line, og_location at) {
                {"check", op->checks, &op->check_count, OG_MAX_CHECKS},
                {"result", op->result_fields, &op->result_field_count, OG_MAX_RESULTS},
                {"let", op->let_fields, &op->let_count, OG_MAX_LETS},
+               {"do", op->let_fields, &op->let_count, OG_MAX_LETS},
                {"sample", op->samples, &op->sample_count, OG_MAX_SAMPLES}};
   struct {
     const char *name;
@@ -157,7 +158,7 @@ void og_op_field(og_op *op, char *line, og_location at) {
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
     if (strcmp(name, lists[i].name)) continue;
     if (*lists[i].count == lists[i].limit) og_die(at, "too many fields '%s' of %s", name, op->name);
-    lists[i].items[(*lists[i].count)++] = (og_field){.text = text, .location = at};
+    lists[i].items[(*lists[i].count)++] = (og_field){text, at, lists[i].name};
     return;
   }
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)

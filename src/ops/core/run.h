@@ -86,10 +86,6 @@ px_status px__complex_number(px_tensor **out, const px_tensor *number, px_dtype 
 static inline px_status px__zeros_of(px_tensor **out, const px_tensor *t, px_value sizes) {
   return px__zeros_like_sized(out, t, sizes.n, sizes.v.ints);
 }
-// The start and length of a slice of dim, clamped like Python's slices.
-px_status px__slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
-                          int dim, int64_t *first, int64_t *count)
-    __attribute__((warn_unused_result));
 // Views without autograd for run functions: select and slice.
 px_status px__part_select(px_tensor **out, const px_tensor *self, int dim, int64_t index)
     __attribute__((warn_unused_result));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites that rearrange and join: stacks, rot90, scatters into views, diagonals,
-// block_diag, cartesian_prod, combinations.
+// Composites that join: stacks, block_diag, cartesian_prod, combinations. Also coordinates, copies
+// with strides and filled diagonals.
 #include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
@@ -91,36 +91,18 @@ PX_RUN(unravel_index) {
   return status;
 }
 
-// ---- writes to a view of a copy
+// ---- copies with strides
 
-// Copies src to `part`, a view of a copy.
-static px_status write_part(px_tensor *part, const px_tensor *src) {
-  char have[128], want[128];
-  bool same = src->ndim == part->ndim;
-  for (int d = 0; same && d < src->ndim; d++) same = src->sizes[d] == part->sizes[d];
-  PX_CHECK(same, PX_RUNTIME,
-           "expected src to have a size equal to the slice of self. src size = %s, slice size = %s",
-           px__size_text(have, sizeof have, src), px__size_text(want, sizeof want, part));
-  return px__tensor_copy(part, src, false);
-}
-// Copies t with its strides, gaps included. Row-major if elements share memory.
-static px_status clone_strided(px_tensor **out, const px_tensor *t) {
+// Copies self with its strides, gaps included. Row-major if elements share memory.
+PX_RUN(_clone_strided) {
+  const px_tensor *t = args->self;
   for (int d = 0; d < t->ndim; d++)
-    if (t->sizes[d] > 1 && t->strides[d] == 0) return px_clone(out, t, NULL);
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_empty_strided(&made, t->sizes, t->ndim, t->strides, t->ndim, t->dtype,
+    if (t->sizes[d] > 1 && t->strides[d] == 0) return px_clone(&call->results[0], t, NULL);
+  PX_TRY(px_empty_strided(&call->results[0], t->sizes, t->ndim, t->strides, t->ndim, t->dtype,
                           px_tensor_device(t), false, false));
-  PX_TRY(px__tensor_copy(made, t, false));
-  *out = PX_MOVE(made);
-  return PX_OK;
+  return px__tensor_copy(call->results[0], t, false);
 }
 
-PX_RUN(select_scatter) {
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(clone_strided(&call->results[0], args->self));
-  PX_TRY(px_select(&part, call->results[0], args->dim, args->index));
-  return write_part(part, args->src);
-}
 // storage_offset counts from the storage of self.
 PX_RUN(as_strided_scatter) {
   const px_tensor *self = args->self;
@@ -133,33 +115,6 @@ PX_RUN(as_strided_scatter) {
       args->stride.n, px__given(args->storage_offset) ? args->storage_offset.v.i - self->offset : 0,
       expanded ? strides : self->strides, self->ndim);
 }
-PX_RUN(_as_strided_scatter) {
-  const px_tensor *self = args->self;
-  int64_t offset = args->storage_offset;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px_empty_strided(&call->results[0], self->sizes, self->ndim, args->base_stride.v.ints,
-                          self->ndim, (px_dtype)self->dtype, px__tensor_device(self), false,
-                          false));
-  PX_TRY(px__tensor_copy(call->results[0], self, false));
-  PX_TRY(px_as_strided(&part, call->results[0], args->size.v.ints, args->size.n,
-                       args->stride.v.ints, args->stride.n, &offset));
-  return write_part(part, args->src);
-}
-PX_RUN(slice_scatter) {
-  PX_SCOPED(px_tensor) part = NULL;
-  const int64_t *start = px__given(args->start) ? &args->start.v.i : NULL;
-  const int64_t *end = px__given(args->end) ? &args->end.v.i : NULL;
-  PX_TRY(px_clone(&call->results[0], args->self, NULL));
-  PX_TRY(px_slice(&part, call->results[0], args->dim, start, end, args->step));
-  return write_part(part, args->src);
-}
-PX_RUN(diagonal_scatter) {
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(clone_strided(&call->results[0], args->self));
-  PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
-  return write_part(part, args->src);
-}
-
 // View of the diagonal over all dimensions. `again`: the next diagonal of a tall matrix, starting
 // one row after the end of the first.
 static px_status full_diagonal(px_tensor **out, const px_tensor *self, bool second) {

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the gradients of views: zeros with the gradient written to the viewed elements.
-// Gradients of overlapping views (windows, strided views) are summed. Formulas cannot write into a
-// part of a tensor.
+// The gradient of strided views, in memory that spans the view and its base. It is in C because
+// formulas cannot read strides.
 #include "formulas.h"
 #include "vmap_rules/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/extend.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/view.h"
 #include "run_functions/view.h"
 
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
@@ -20,59 +15,6 @@ px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
   PX_TRY(px_tensor_empty(&made, ndim, sizes, (px_dtype)t->dtype, px__tensor_device(t)));
   PX_TRY(px_zero_(made));
   *out = PX_MOVE(made);
-  return PX_OK;
-}
-
-PX_RUN(select_backward) {
-  PX_SCOPED(px_tensor) part = NULL;
-  int dim;
-  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
-  PX_CHECK(args->input_sizes.n > 0, PX_INDEX, "select() cannot be applied to a 0-dim tensor.");
-  PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
-  PX_TRY(px__part_select(&part, call->results[0], dim, args->index));
-  return px__tensor_copy(part, args->grad_output, false);
-}
-
-PX_RUN(slice_backward) {
-  PX_SCOPED(px_tensor) part = NULL;
-  int dim;
-  int64_t first, count, step = args->step;
-  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
-  PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
-  PX_TRY(px__slice_range(call->results[0], args->start, args->end, step, dim, &first, &count));
-  PX_TRY(px__part_slice(&part, call->results[0], dim, first, count, step));
-  return px__tensor_copy(part, args->grad_output, false);
-}
-
-PX_RUN(diagonal_backward) {
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
-  PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
-  return px__tensor_copy(part, args->grad_output, false);
-}
-
-// Element k of all windows is a slice of the input.
-PX_RUN(unfold_backward) {
-  px_tensor *grad = args->grad_in;
-  int64_t size = args->size, step = args->step;
-  int dim;
-  PX_TRY(px__zeros_of(&call->results[0], args->grad_in, args->input_sizes));
-  px_tensor *sum = call->results[0];
-  if (sum->ndim == 0) {
-    PX_SCOPED(px_tensor) one = NULL;
-    if (!size) return PX_OK;
-    PX_TRY(px__part_select(&one, grad, 0, 0));
-    return px__tensor_copy(sum, one, false);
-  }
-  PX_TRY(px__wrap_dim(&dim, args->dim, sum->ndim));
-  int64_t windows = grad->sizes[dim];
-  for (int64_t k = 0; k < size; k++) {
-    PX_SCOPED(px_tensor) part = NULL;
-    PX_SCOPED(px_tensor) element = NULL;
-    PX_TRY(px__part_slice(&part, sum, dim, k, windows, step));
-    PX_TRY(px__part_select(&element, grad, grad->ndim - 1, k));
-    PX_TRY(px_add_(part, element, px_int(1)));
-  }
   return PX_OK;
 }
 
@@ -96,30 +38,16 @@ static px_status span(int64_t *length, int ndim, const int64_t *sizes, px_value 
 
 PX_RUN(as_strided_backward) {
   px_tensor *grad = args->grad_output;
-  px_value base = args->base_size, base_stride = args->base_stride, stride = args->stride;
-  int64_t base_offset = args->base_offset, offset = args->storage_offset;
   int64_t length = 0;
-  PX_TRY(span(&length, base.n, base.v.ints, base_stride, base_offset));
-  PX_TRY(span(&length, grad->ndim, grad->sizes, stride, offset));
-  PX_SCOPED(px_tensor) memory = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) shared = NULL;
-  PX_TRY(px__zeros_like_sized(&memory, grad, 1, &length));
-  if (px_may_overlap(grad->ndim, grad->sizes, stride.v.ints)) {
-    PX_TRY(px__formula_add_strided(&made,
-                                   (px_value[]){PX_T(memory), PX_T(grad), stride, PX_I(offset)}));
-  } else {
-    PX_TRY(px_tensor_as_strided(&part, memory, grad->ndim, grad->sizes, stride.v.ints, offset));
-    PX_TRY(px__tensor_copy(part, grad, false));
-  }
-  if (px_may_overlap(base.n, base.v.ints, base_stride.v.ints))
-    PX_TRY(px__formula_share_evenly(
-        &shared, (px_value[]){PX_T(memory), base, base_stride, PX_I(base_offset)}));
-  PX_SCOPED(px_tensor) base_view = NULL;
-  PX_TRY(px_tensor_as_strided(&base_view, memory, base.n, base.v.ints, base_stride.v.ints,
-                              base_offset));
-  return px_clone(&call->results[0], base_view, "contiguous_format");
+  PX_TRY(span(&length, args->base_size.n, args->base_size.v.ints, args->base_stride,
+              args->base_offset));
+  PX_TRY(span(&length, grad->ndim, grad->sizes, args->stride, args->storage_offset));
+  bool overlaps = px_may_overlap(grad->ndim, grad->sizes, args->stride.v.ints);
+  bool shares = px_may_overlap(args->base_size.n, args->base_size.v.ints, args->base_stride.v.ints);
+  return px__formula_read_base(
+      call->results, (px_value[]){PX_T(grad), args->base_size, args->base_stride,
+                                  PX_I(args->base_offset), args->stride, PX_I(args->storage_offset),
+                                  PX_I(length), PX_B(overlaps), PX_B(shares)});
 }
 
 // Batch entries are stored one after the other. The batch stride is the span of one entry.

@@ -53,8 +53,8 @@ static int64_t clamp_index(int64_t index, int64_t n) {
   return index < 0 ? 0 : index > n ? n : index;
 }
 
-px_status px__slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
-                          int dim, int64_t *first, int64_t *count) {
+static px_status slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
+                             int dim, int64_t *first, int64_t *count) {
   PX_CHECK(self->ndim > 0, PX_INDEX, "slice() cannot be applied to a 0-dim tensor.");
   int64_t n = self->sizes[dim];
   PX_CHECK(step > 0, PX_VALUE, "step must be greater than zero");
@@ -79,9 +79,9 @@ px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_
 PX_RUN(slice) {
   const px_tensor *self = args->self;
   int dim;
-  int64_t first, count, step = args->step;
+  int64_t first = 0, count = 0, step = args->step;
   PX_TRY(dim_of_nonscalar(&dim, self, args->dim, "slice"));
-  PX_TRY(px__slice_range(self, args->start, args->end, step, dim, &first, &count));
+  PX_TRY(slice_range(self, args->start, args->end, step, dim, &first, &count));
   return px__part_slice(&call->results[0], self, dim, first, count, step);
 }
 
