@@ -56,6 +56,9 @@ static inline bool px__same_device(px_value a, px_value b) {
 static inline bool px__on_cpu(px_value a) {
   return px__is_tensor(a) && px__tensor_device(a.v.tensor).type == PX_CPU;
 }
+static inline bool px__on_meta(px_value a) {
+  return px__is_tensor(a) && px__tensor_device(a.v.tensor).type == PX_META;
+}
 // True if autocast applies to calls on the tensor's device.
 static inline bool px__autocasts(px_value a) {
   return px__is_tensor(a) && px__autocast_here.on &&

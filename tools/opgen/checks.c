@@ -22,6 +22,7 @@ static const og_function functions[] = {
     {"batched", "px__is_batched_value", 1, OG_BOOL, "is batched", NULL},
     {"autocasts", "px__autocasts", 1, OG_BOOL, "is cast by autocast", NULL},
     {"on_cpu", "px__on_cpu", 1, OG_BOOL, "is on the CPU", NULL},
+    {"on_meta", "px__on_meta", 1, OG_BOOL, "has no data", NULL},
     {"same_device", "px__same_device", 2, OG_BOOL, "is on the device of %s", NULL},
     {"same", "px__same_sizes", 2, OG_BOOL, "has the shape of %s", NULL},
     {"same_dtype", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},

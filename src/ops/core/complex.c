@@ -147,7 +147,9 @@ PX_RUN(_linear) {
 
 // ---- complex scalar factors: multiplied into the operands they scale
 
-px_status px__complex_number(px_tensor **out, const px_tensor *number, px_dtype dtype) {
+PX_RUN(_complex_number) {
+  px_tensor *number = args->number;
+  px_dtype dtype = args->dtype;
   px_complex value;
   bool complex = px_dtype_is_complex(dtype);
   PX_TRY(px_tensor_item_complex(&value, number));
@@ -156,8 +158,8 @@ px_status px__complex_number(px_tensor **out, const px_tensor *number, px_dtype 
   PX_CHECK(complex || dtype == PX_BOOL || (value.imag == 0 && px_scalar_fits(real, dtype)),
            PX_RUNTIME, "value cannot be converted to type %s without overflow",
            px_dtype_about(dtype)->c_name);
-  if (!complex) return px_full(out, NULL, 0, real, dtype, px_cpu(), false, false);
-  return *out = px_retain((px_tensor *)number), PX_OK;
+  if (!complex) return px_full(&call->results[0], NULL, 0, real, dtype, px_cpu(), false, false);
+  return call->results[0] = px_retain(number), PX_OK;
 }
 // The same as a factor, which fp16 and bf16 tensors multiply as float32.
 static px_status factor_of(px_tensor **out, const px_tensor *number, px_dtype dtype) {
@@ -201,30 +203,6 @@ OF_COMPLEX(addmv, mat, vec)
 OF_COMPLEX(addr, vec1, vec2)
 OF_COMPLEX(addbmm, batch1, batch2)
 
-// other may be a number, and so may self of rsub.
-static px_status add_multiple(px_tensor **out, px_tensor *self, px_tensor *other,
-                              const px_tensor *alpha, bool subtract) {
-  PX_SCOPED(px_tensor) multiple = NULL;
-  PX_TRY(scale(&multiple, other, alpha, PX_COMPLEX128));
-  return subtract ? px_sub(out, self, multiple, px_int(1)) : px_add(out, self, multiple, px_int(1));
-}
-PX_RUN(add_of_complex) {
-  return add_multiple(&call->results[0], args->self, args->other, args->alpha, false);
-}
-PX_RUN(sub_of_complex) {
-  return add_multiple(&call->results[0], args->self, args->other, args->alpha, true);
-}
-PX_RUN(rsub_of_complex) {
-  bool complex = px_dtype_is_complex((px_dtype)args->self->dtype) ||
-                 px_dtype_is_complex((px_dtype)args->other->dtype);
-  bool real = px_dtype_is_float((px_dtype)args->self->dtype) ||
-              px_dtype_is_float((px_dtype)args->other->dtype);
-  PX_CHECK(!args->alpha || complex || real, PX_RUNTIME,
-           "For integral input tensors, argument alpha must not be a floating point number.");
-  PX_CHECK(!args->alpha || complex, PX_RUNTIME,
-           "For non-complex input tensors, argument alpha must not be a complex number.");
-  return add_multiple(&call->results[0], args->other, args->self, args->alpha, true);
-}
 #define ADD_TERM(name) \
   PX_RUN(name##_of_complex) { \
     PX_SCOPED(px_tensor) multiple = NULL; \
@@ -234,35 +212,6 @@ PX_RUN(rsub_of_complex) {
   }
 ADD_TERM(addcmul)
 ADD_TERM(addcdiv)
-PX_RUN(index_add_of_complex) {
-  PX_SCOPED(px_tensor) factor = NULL;
-  PX_SCOPED(px_tensor) multiple = NULL;
-  PX_TRY(px__complex_number(&factor, args->alpha, (px_dtype)args->self->dtype));
-  PX_TRY(px_mul(&multiple, args->source, factor));
-  return px_index_add(&call->results[0], args->self, args->dim, args->index, multiple, px_int(1));
-}
-
-// A number as the src of a scatter, of the shape of its index.
-static px_status scattered(px_tensor **out, const px_tensor *number, const px_tensor *self,
-                           const px_tensor *index) {
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) here = NULL;
-  PX_TRY(px__complex_number(&value, number, (px_dtype)self->dtype));
-  PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
-  return px_expand(out, here, index->sizes, index->ndim);
-}
-PX_RUN(scatter_value_of_complex) {
-  PX_SCOPED(px_tensor) src = NULL;
-  PX_TRY(scattered(&src, args->value, args->self, args->index));
-  return px_scatter(&call->results[0], args->self, args->dim, args->index, src);
-}
-PX_RUN(scatter_value_add_or_multiply_of_complex) {
-  PX_SCOPED(px_tensor) src = NULL;
-  PX_TRY(scattered(&src, args->value, args->self, args->index));
-  return px_scatter_add_or_multiply(&call->results[0], args->self, args->dim, args->index, src,
-                                    args->reduce);
-}
-
 // ---- softmax
 
 // Unsigned integers, only with a floating-point dtype argument. They are converted first.

@@ -80,9 +80,6 @@ px_status px__tensor_to(px_tensor **out, const px_tensor *t, px_dtype dtype, px_
 // Zeros of the given sizes, with the dtype and device of t.
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
-// A 0-dim tensor of a complex number, as an element of dtype. Fails if a real dtype cannot hold it.
-px_status px__complex_number(px_tensor **out, const px_tensor *number, px_dtype dtype)
-    __attribute__((warn_unused_result));
 static inline px_status px__zeros_of(px_tensor **out, const px_tensor *t, px_value sizes) {
   return px__zeros_like_sized(out, t, sizes.n, sizes.v.ints);
 }

@@ -385,24 +385,6 @@ PX_RUN(embedding) {
   return PX_OK;
 }
 
-PX_RUN(embedding_backward) {
-  px__index_loop p;
-  const px_tensor *input = args->input;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) padding = NULL;
-  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->weight_sizes));
-  px_tensor *to = call->results[0];
-  PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
-  int64_t sizes[2] = {flat->numel, to->sizes[1]};
-  PX_TRY(px_reshape(&rows, args->grad_output, sizes, 2));
-  PX_TRY(put(&p, px__index_dim(&p, to, 0, flat), to, rows, true));
-  if (!px__given(args->padding_idx)) return PX_OK;
-  int64_t row = args->padding_idx.v.i;
-  PX_TRY(px__part_select(&padding, to, 0, row));
-  return px_zero_(padding);
-}
-
 PX_RUN(one_hot) {
   const px_tensor *self = args->self;
   int64_t classes = args->num_classes, sizes[PX_MAX_DIMS];

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops over masks, triangles and diagonals. The number of elements selected by a mask is read back
-// from the device, so these ops wait for it. They are in C because they write into their results.
+// from the device, so these ops wait for it. They are in C because they call kernels, or depend on
+// the form of their call.
 #include "call/checks.h"
 #include "formulas.h"
+#include "hidden/view.h"
 #include "ops/index/index_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -66,41 +68,6 @@ PX_RUN(masked_select) {
   return px_take(&call->results[0], wide, indices);
 }
 
-static px_status put_indices(px_tensor *to, const px_tensor *indices, px_tensor *values, bool add) {
-  px__index_loop p;
-  px_status status = px__index_flat(&p, to, indices);
-  if (status == PX_OK) status = px__index_loop_put(&p, to, values, add);
-  px__index_loop_release(&p);
-  return status;
-}
-
-PX_RUN(masked_select_backward) {
-  px_tensor *grad = args->grad_output, *mask = args->mask;
-  int ndim;
-  int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
-                       mask->sizes));
-  // Allocate first: fails before expanding to sizes without memory.
-  PX_TRY(px__zeros_of(&call->results[0], grad, PX_IS(sizes, ndim)));
-  PX_TRY(flat_indices(&indices, mask, ndim, sizes));
-  return put_indices(call->results[0], indices, grad, true);
-}
-
-// Writes source's elements in order to the true elements of mask; none on meta.
-static px_status scatter_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  if (px__is_meta(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
-  PX_TRY(flat_indices(&indices, mask, to->ndim, to->sizes));
-  PX_CHECK(indices->numel <= source->numel, PX_RUNTIME,
-           "masked_scatter: Number of elements of source < number of ones in mask");
-  PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
-  PX_TRY(px__part_slice(&part, flat, 0, 0, indices->numel, 1));
-  return put_indices(to, indices, part, false);
-}
 // Copies self, expanded to the mask's sizes. In place the mask must not be larger.
 static px_status expand_to_mask(px_tensor **out, const px_call *call, const px_tensor *self,
                                 const px_tensor *mask) {
@@ -126,26 +93,16 @@ PX_RUN(masked_scatter) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__call_same_device(call));
   PX_TRY(expand_to_mask(&made, call, self, args->mask));
-  PX_TRY(scatter_masked(made, args->mask, args->source));
+  PX_SCOPED(px_tensor) written = NULL;
+  if (px__is_meta(args->mask))
+    PX_TRY(px_expand(&written, args->mask, made->sizes, made->ndim));
+  else
+    PX_TRY(px__formula_write_masked(
+        &written, (px_value[]){PX_T(made), PX_T(args->mask), PX_T(args->source)}));
   if (call->mode != PX_CALL_INPLACE) return px_contiguous(&call->results[0], made);
   PX_TRY(px__tensor_copy(self, made, false));
   call->results[0] = px_retain(self);
   return PX_OK;
-}
-
-// Gradient by source: gathers the masked elements and pads with zeros.
-PX_RUN(masked_scatter_backward) {
-  const px_tensor *grad = args->grad_output;
-  PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) gathered = NULL;
-  PX_SCOPED(px_tensor) padded = NULL;
-  int64_t pads[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
-  PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
-  if (px__is_meta(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
-  PX_TRY(px_masked_select(&gathered, grad, wide));
-  pads[1] = (int64_t)((uint64_t)pads[1] - (uint64_t)gathered->numel);
-  PX_TRY(px_constant_pad_nd(&padded, gathered, pads, 2, px_int(0)));
-  return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }
 
 // In-place masked_fill. Writes only masked elements, because elements of self may share memory.
@@ -196,8 +153,6 @@ PX_RUN(diag_embed) {
   px_tensor *self = args->self;
   int64_t offset = args->offset, sizes[PX_MAX_DIMS];
   int a, b, n = self->ndim + 1;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
   PX_CHECK(self->ndim > 0 && n <= PX_MAX_DIMS, PX_RUNTIME,
            "diag_embed: expected a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
   PX_TRY(px__wrap_dim(&a, args->dim1, n));
@@ -209,22 +164,15 @@ PX_RUN(diag_embed) {
               __builtin_add_overflow(self->sizes[self->ndim - 1], llabs(offset), &length);
   PX_CHECK(!over, PX_RUNTIME, "diag_embed: offset %lld is out of range", (long long)offset);
   for (int d = 0, from = 0; d < n; d++) sizes[d] = d == a || d == b ? length : self->sizes[from++];
-  PX_TRY(px__zeros_like_sized(&made, self, n, sizes));
-  PX_TRY(px_diagonal(&part, made, offset, a, b));
-  PX_TRY(px__tensor_copy(part, self, false));
-  call->results[0] = PX_MOVE(made);
-  return PX_OK;
+  return px_diagonal_backward(&call->results[0], self, sizes, n, offset, a, b);
 }
 
 PX_RUN(diag) {
-  px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) part = NULL;
+  const px_tensor *self = args->self;
   // PyTorch's text for impossible casts; other dtypes get the general one.
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   PX_CHECK(!out || px_dtype_can_cast((px_dtype)self->dtype, (px_dtype)out->dtype), PX_RUNTIME,
            "diag: result type %s can't be cast to the desired out= type %s",
            px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)out->dtype));
-  if (self->ndim == 1) return px_diag_embed(&call->results[0], self, args->diagonal, 0, 1);
-  PX_TRY(px_diagonal(&part, self, args->diagonal, 0, 1));
-  return px_clone(&call->results[0], part, NULL);
+  return PX_OK;
 }

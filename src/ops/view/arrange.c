@@ -2,6 +2,7 @@
 // Composites that join: stacks, block_diag, cartesian_prod, combinations. Also coordinates, copies
 // with strides and filled diagonals.
 #include "formulas.h"
+#include "hidden/arithmetic.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

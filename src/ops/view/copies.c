@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copying variants of list-returning views, sum_to_size and nonzero_static.
-#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
@@ -121,14 +119,4 @@ PX_RUN(sum_to_size) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_sum(&sum, self, dims, count, true, PX_DTYPE_NONE));
   return px_view(&call->results[0], sum, args->size.v.ints, args->size.n);
-}
-
-PX_RUN(nonzero_static) {
-  PX_SCOPED(px_tensor) found = NULL;
-  if (px__is_meta(args->self))
-    return px_tensor_empty(&call->results[0], 2, (const int64_t[]){args->size, args->self->ndim},
-                           PX_INT64, px__tensor_device(args->self));
-  PX_TRY(px_nonzero(&found, args->self));
-  return px__formula_first_rows(
-      call->results, (px_value[]){PX_T(found), PX_I(args->size), PX_I(args->fill_value)});
 }

@@ -2,7 +2,6 @@
 // Constant padding copies into a larger tensor. Other modes use a kernel, or index_select along one
 // dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first. Sources
 // are computed on the host, so these are no formulas.
-#include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
@@ -14,13 +13,6 @@
 #define LL(x) ((long long)(x))
 
 // ---- constant padding
-
-PX_RUN(constant_pad_nd_of_complex) {
-  const px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_TRY(px__complex_number(&value, args->value, (px_dtype)self->dtype));
-  return px__formula_padded_with(call->results, (px_value[]){PX_T(self), args->pad, PX_T(value)});
-}
 
 typedef struct layout {
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], from[PX_MAX_DIMS], count[PX_MAX_DIMS];
