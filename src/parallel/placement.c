@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formulas.h"
 #include "parallel/placed.h"
 #include "phlox/autograd.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 #include "phlox/shard.h"
 
@@ -41,80 +41,38 @@ static void sizes_around(int64_t out[3], const px_tensor *t, int dim) {
     if (d != dim) out[d < dim ? 0 : 2] *= px_tensor_size(t, d);
 }
 
-// Returns a contiguous tensor as outer x size x inner, zero-padded to `size`.
-static px_status padded(px_tensor **out, const px_tensor *t, int dim, int64_t size) {
-  PX_SCOPED(px_tensor) slot = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  int64_t sizes[3];
-  sizes_around(sizes, t, dim);
-  PX_TRY(px_reshape(&flat, t, sizes, 3));
-  int64_t own = sizes[1];
-  if (own == size) return px_contiguous(out, flat);
-  sizes[1] = size;
-  PX_TRY(px_zeros(out, sizes, 3, px_tensor_dtype(t), px_tensor_device(t), false, false));
-  PX_TRY(px_narrow(&slot, *out, 1, 0, own));
-  return px_copy_(slot, flat, false);
-}
-
-// Returns the first `size` entries of the middle dimension, in the shape and device of `t`.
-static px_status reshape_back(px_tensor **out, const px_tensor *middle, int64_t size,
-                              const px_tensor *t, int dim) {
-  PX_SCOPED(px_tensor) used = NULL;
-  PX_SCOPED(px_tensor) dense = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
-  int64_t sizes[PX_MAX_DIMS];
-  int ndim = px_tensor_ndim(t);
-  memcpy(sizes, px_tensor_sizes(t), (size_t)ndim * sizeof *sizes);
-  sizes[dim] = size;
-  PX_TRY(px_narrow(&used, middle, 1, 0, size));
-  PX_TRY(px_to(&back, used, PX_DTYPE_NONE, px_tensor_device(t), false, false));
-  PX_TRY(px_contiguous(&dense, back));
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_view(&made, dense, sizes, ndim));
-  return px_tensor_detach(out, made);
-}
-
 px_status px__placed_gather(px_tensor **out, px_comm *comm, const px_tensor *local, int dim,
                             int64_t size) {
   PX_SCOPED(px_tensor) piece = NULL;
   PX_SCOPED(px_tensor) mine = NULL;
   PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) lines = NULL;
   int64_t sizes[4], ranks = px_comm_size(comm), share = (size + ranks - 1) / ranks;
   sizes_around(sizes + 1, local, dim);
   sizes[0] = ranks, sizes[2] = share;
-  PX_TRY(padded(&piece, local, dim, share));
+  PX_TRY(px__formula_padded_rows(&piece, (px_value[]){PX_T(local), PX_I(dim), PX_I(share)}));
   PX_TRY(px__placed_for(&mine, comm, piece));
   PX_TRY(px_tensor_empty(&all, 4, sizes, px_tensor_dtype(local), px_tensor_device(mine)));
   PX_TRY(run(comm, PX_ALL_GATHER, PX_REDUCE_SUM, mine, all));
-  PX_TRY(px_permute(&transposed, all, (int64_t[]){1, 0, 2, 3}, 4));
-  PX_TRY(px_reshape(&lines, transposed, (int64_t[]){sizes[1], ranks * share, sizes[3]}, 3));
-  return reshape_back(out, lines, size, local, dim);
+  return px__formula_joined_rows(out, (px_value[]){PX_T(all), PX_T(local), PX_I(dim), PX_I(size)});
 }
 
 // Reduce-scatters unsharded tensors along `dim`.
 static px_status reduce_scatter(px_tensor **out, px_comm *comm, px_reduce_op reduce,
                                 const px_tensor *t, int dim) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_SCOPED(px_tensor) parts = NULL;
-  PX_SCOPED(px_tensor) transposed = NULL;
-  PX_SCOPED(px_tensor) dense = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) mine = NULL;
   int64_t sizes[4], first, count, ranks = px_comm_size(comm), size = px_tensor_size(t, dim);
   int64_t share = (size + ranks - 1) / ranks;
   sizes_around(sizes, t, dim);
-  PX_TRY(padded(&whole, t, dim, share * ranks));
-  PX_TRY(px_view(&parts, whole, (int64_t[]){sizes[0], ranks, share, sizes[2]}, 4));
-  PX_TRY(px_permute(&transposed, parts, (int64_t[]){1, 0, 2, 3}, 4));
-  PX_TRY(px_contiguous(&dense, transposed));
-  PX_TRY(px__placed_for(&all, comm, dense));
+  PX_TRY(
+      px__formula_rows_of_ranks(&rows, (px_value[]){PX_T(t), PX_I(dim), PX_I(ranks), PX_I(share)}));
+  PX_TRY(px__placed_for(&all, comm, rows));
   sizes[1] = share;
   PX_TRY(px_tensor_empty(&mine, 3, sizes, px_tensor_dtype(t), px_tensor_device(all)));
   PX_TRY(run(comm, PX_REDUCE_SCATTER, reduce, all, mine));
   px_shard_rows(&first, &count, size, px_comm_rank(comm), (int)ranks);
-  return reshape_back(out, mine, count, t, dim);
+  return px__formula_used_rows(out, (px_value[]){PX_T(mine), PX_T(t), PX_I(dim), PX_I(count)});
 }
 
 static px_status reduce_all(px_tensor **out, px_comm *comm, px_reduce_op reduce,
@@ -278,19 +236,6 @@ static void find_unchanged(transition *c) {
   }
 }
 
-// Embeds the shard in zeros: this rank's summand.
-static px_status pad_with_zeros(px_tensor **out, const px_tensor *part, int dim, int64_t size,
-                                int64_t first) {
-  PX_SCOPED(px_tensor) slot = NULL;
-  int64_t sizes[PX_MAX_DIMS];
-  int ndim = px_tensor_ndim(part);
-  memcpy(sizes, px_tensor_sizes(part), (size_t)ndim * sizeof *sizes);
-  sizes[dim] = size;
-  PX_TRY(px_zeros(out, sizes, ndim, px_tensor_dtype(part), px_tensor_device(part), false, false));
-  PX_TRY(px_narrow(&slot, *out, dim, first, px_tensor_size(part, dim)));
-  return px_copy_(slot, part, false);
-}
-
 static px_status unshard_or_reduce(transition *c, int m) {
   const px_placement *p = &c->from->placements[m], *next = &c->to[m];
   px_comm *comm = px_mesh_comm(c->from->mesh, m);
@@ -304,7 +249,8 @@ static px_status unshard_or_reduce(transition *c, int m) {
     c->done[m] = at_once;
   } else if (p->kind == PX_PLACEMENT_SHARD && next->kind == PX_PLACEMENT_PARTIAL) {
     px_shard_rows(&begin, &count, sizes[p->dim], px_comm_rank(comm), px_comm_size(comm));
-    PX_TRY(pad_with_zeros(&made, c->now, p->dim, sizes[p->dim], begin));
+    PX_TRY(px__formula_part_in_zeros(
+        &made, (px_value[]){PX_T(c->now), PX_I(p->dim), PX_I(sizes[p->dim]), PX_I(begin)}));
   } else if (p->kind == PX_PLACEMENT_SHARD) {
     PX_TRY(px__placed_gather(&made, comm, c->now, p->dim, sizes[p->dim]));
   }

@@ -24,7 +24,7 @@ allow src/autograd 'phlox/|autograd/|hidden/|(conditions|formulas|grad_functions
 allow src/nn       'phlox/|nn/|layer_functions.h|(conditions|formulas).h$'
 allow src/optim    'phlox/|optim/'
 allow src/data     'phlox/|data/'
-allow src/parallel 'phlox/|parallel/'
+allow src/parallel 'phlox/|parallel/|formulas.h$'
 allow src/io       'phlox/|io/'
 allow src/comm     'phlox/|comm/'
 allow src/script   'phlox/|script/'

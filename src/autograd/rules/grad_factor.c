@@ -23,13 +23,6 @@ typedef struct reflections {
   const px_tensor *tau;
   int64_t count;
 } reflections;
-// The k-th vector as a column, and its tau as a 1x1 matrix.
-static px_status vector_of(px_tensor **v, px_tensor **tau, const reflections *r, int64_t k) {
-  PX_SCOPED(px_tensor) number = NULL;
-  PX_TRY(px_narrow(v, r->vectors, -1, k, 1));
-  PX_TRY(px_narrow(&number, r->tau, -1, k, 1));
-  return px_unsqueeze(tau, number, -1);
-}
 // A sequence of reflections, forward and backward.
 typedef struct steps {
   reflections r;
@@ -42,43 +35,31 @@ static int64_t step_index(const steps *s, int64_t k) {
 }
 static px_status run_forward(steps *s, const px_tensor *start) {
   s->x[0] = px_retain(start);
-  for (int64_t k = 0; k + 1 < s->r.count; k++) {
-    PX_SCOPED(px_tensor) v = NULL;
-    PX_SCOPED(px_tensor) tau = NULL;
-    PX_TRY(vector_of(&v, &tau, &s->r, step_index(s, k)));
-    PX_TRY(px__formula_reflected_by(&s->x[k + 1], (px_value[]){PX_T(s->x[k]), PX_T(v), PX_T(tau)}));
-  }
+  for (int64_t k = 0; k + 1 < s->r.count; k++)
+    PX_TRY(px__formula_reflected_by(
+        &s->x[k + 1],
+        (px_value[]){PX_T(s->x[k]), PX_T(s->r.vectors), PX_T(s->r.tau), PX_I(step_index(s, k))}));
   return PX_OK;
 }
 static px_status run_backward(px_tensor **d_start, steps *s, const px_tensor *grad) {
   PX_SCOPED(px_tensor) g = px_retain(grad);
   for (int64_t k = s->r.count - 1; k >= 0; k--) {
     int64_t at = step_index(s, k);
-    px_tensor *before = NULL, *gradients[2] = {NULL};
-    PX_SCOPED(px_tensor) v = NULL;
-    PX_SCOPED(px_tensor) tau = NULL;
-    PX_SCOPED(px_tensor) conjugate = NULL;
-    PX_TRY(vector_of(&v, &tau, &s->r, at));
+    px_tensor *made[3] = {NULL};
     PX_TRY(px__formula_reflection_gradient(
-        gradients, (px_value[]){PX_T(s->x[k]), PX_T(v), PX_T(tau), PX_T(g)}));
-    s->d_v[at] = gradients[0], s->d_tau[at] = gradients[1];
-    PX_TRY(px_conj(&conjugate, tau));
-    PX_TRY(px__formula_reflected_by(&before, (px_value[]){PX_T(g), PX_T(v), PX_T(conjugate)}));
+        made, (px_value[]){PX_T(s->x[k]), PX_T(s->r.vectors), PX_T(s->r.tau), PX_I(at), PX_T(g)}));
+    s->d_v[at] = made[0], s->d_tau[at] = made[1];
     px_release(g);
-    g = before;
+    g = made[2];
   }
   *d_start = PX_MOVE(g);
   return PX_OK;
 }
 // Assembles the gradients of the vectors as a matrix of n columns, and of tau as a row.
 static px_status gather(px_tensor **d_input, px_tensor **d_tau, const steps *s, int64_t n) {
-  PX_SCOPED(px_tensor) columns = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
   if (d_tau) PX_TRY(px_cat(d_tau, s->d_tau, s->r.count, -1));
   if (!d_input) return PX_OK;
-  PX_TRY(px_cat(&columns, s->d_v, s->r.count, -1));
-  PX_TRY(px_tril(&below, columns, -1));
-  return px_constant_pad_nd(d_input, below, (const int64_t[]){0, n - s->r.count}, 2, px_int(0));
+  return px__formula_below_diagonal(d_input, (px_value[]){PX_TS(s->d_v, (int)s->r.count), PX_I(n)});
 }
 static px_status reflections_back(px_tensor **d_input, px_tensor **d_tau, px_tensor **d_start,
                                   const px_tensor *input, const px_tensor *tau,

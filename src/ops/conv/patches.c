@@ -3,15 +3,6 @@
 // bilinear.
 #include "formulas.h"
 #include "ops/conv/conv_impl.h"
-#include "phlox/ops/arithmetic.h"
-#include "phlox/ops/conv.h"
-#include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/layer.h"
-#include "phlox/ops/linalg.h"
-#include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 #include "run_functions/layer.h"
 
 #define LL(x) ((long long)(x))
@@ -93,46 +84,21 @@ static px_status check_columns(const px_tensor *x, const window *w, const int64_
            PAIR(w->count), LL(px__steps(w->count[0], w->count[1])), LL(x->sizes[n - 1]));
   return PX_OK;
 }
-// Adds the columns of tap (i, j) to the padded images.
-static px_status add_tap(px_tensor *images, const px_tensor *columns, const window *w, int64_t i,
-                         int64_t j) {
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) to = NULL;
-  PX_TRY(px__part_select(&row, columns, 2, i));
-  PX_TRY(px__part_select(&part, row, 2, j));
-  PX_TRY(px__part_slice(&rows, images, 2, i * w->dilation[0], w->count[0], w->stride[0]));
-  PX_TRY(px__part_slice(&to, rows, 3, j * w->dilation[1], w->count[1], w->stride[1]));
-  return px_add_(to, part, px_int(1));
-}
-// The sums of the columns at each pixel of the padded images.
-static px_status padded_images(px_tensor **out, const px_tensor *x, const window *w,
-                               const int64_t *size) {
-  int n = x->ndim;
-  int64_t batch = n == 3 ? x->sizes[0] : 1, taps = w->kernel[0] * w->kernel[1];
-  int64_t channels = x->sizes[n - 2] / taps;
-  int64_t padded[4] = {batch, channels, size[0] + 2 * w->padding[0], size[1] + 2 * w->padding[1]};
-  int64_t cut[6] = {batch, channels, w->kernel[0], w->kernel[1], w->count[0], w->count[1]};
-  PX_SCOPED(px_tensor) columns = NULL;
-  PX_SCOPED(px_tensor) images = NULL;
-  PX_TRY(px_reshape(&columns, x, cut, 6));
-  PX_TRY(px__zeros_like_sized(&images, x, 4, padded));
-  for (int64_t at = 0; at < taps; at++)
-    PX_TRY(add_tap(images, columns, w, at / w->kernel[1], at % w->kernel[1]));
-  *out = PX_MOVE(images);
-  return PX_OK;
-}
 PX_RUN(fold) {
   const px_tensor *x = args->input;
   window w;
   int64_t size[2];
-  PX_SCOPED(px_tensor) images = NULL;
   PX_TRY(read_window(&w, args->kernel_size, args->dilation, args->padding, args->stride));
   PX_TRY(read_list(size, args->output_size, "output_size", "output_size", 1));
   count_windows(&w, size);
   PX_TRY(check_columns(x, &w, size));
-  PX_TRY(padded_images(&images, x, &w, size));
-  const px_value given[] = {PX_T(images), PX_IS(w.padding, 2), PX_IS(size, 2), PX_B(x->ndim == 3)};
-  return px__formula_without_padding(call->results, given);
+  int n = x->ndim;
+  int64_t batch = n == 3 ? x->sizes[0] : 1,
+          channels = x->sizes[n - 2] / (w.kernel[0] * w.kernel[1]);
+  int64_t padded[] = {batch, channels, size[0] + 2 * w.padding[0], size[1] + 2 * w.padding[1]};
+  int64_t taps[] = {batch, channels, w.kernel[0], w.kernel[1], w.count[0], w.count[1]};
+  return px__formula_fold_columns(
+      call->results,
+      (px_value[]){PX_T(args->input), PX_IS(taps, 6), PX_IS(padded, 4), PX_IS(w.dilation, 2),
+                   PX_IS(w.stride, 2), PX_IS(w.padding, 2), PX_IS(size, 2), PX_B(n == 3)});
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings: rows clipped to a norm, and bags. They are in C because they write the weight in
-// place and read offsets on the host.
+// Embeddings: rows clipped to a norm, and bags. They are in C because offsets are read on the host,
+// and checked only there.
 #include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "run_functions/index.h"
 
@@ -116,81 +115,42 @@ PX_RUN(_bag_tops) {
   return px__run_kernel(&tops_kernel, call->device, 2, call->results, 3, given, &padding, 1);
 }
 
-static bool has_kernels(const px__bags_args *args) {
-  const px_tensor *weight = args->weight, *factors = args->per_sample_weights;
-  return px__tensor_device(weight).type == PX_CPU && !args->scale_grad_by_freq &&
-         px__tensor_device(args->input).type == PX_CPU && !px__is_batched(args->input) &&
-         !px__is_batched(weight) && px_dtype_is_float((px_dtype)weight->dtype) &&
-         (!factors || factors->dtype == weight->dtype);
-}
 // Start of each bag, followed by the end of the last one.
-static px_status starts_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
+PX_RUN(_bag_starts) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   bool all = offsets && args->include_last_offset;
   int64_t count = offsets ? offsets->numel - all : input->sizes[0], size = count + 1;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
   const int64_t *at = NULL;
   if (offsets) {
     PX_TRY(px__formula_dense_integers(&flat, (px_value[]){PX_T(offsets)}));
     PX_TRY(px__tensor_read(&at, flat));
   }
-  PX_TRY(px_tensor_empty(&made, 1, &size, PX_INT64, px_cpu()));
-  int64_t *to = px__tensor_at(made);
+  PX_TRY(px_tensor_empty(&call->results[0], 1, &size, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(call->results[0]);
   for (int64_t i = 0; i < count; i++) to[i] = at ? at[i] : i * input->sizes[1];
-  *end = to[count] = all ? at[count] : input->numel;
-  *out = PX_MOVE(made);
+  to[count] = all ? at[count] : input->numel;
   return PX_OK;
 }
-// Number of counted indices per bag as a column, at least 1.
-static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_tensor *indices,
-                             int64_t padding, px_dtype dtype) {
-  PX_SCOPED(px_tensor) made = NULL;
-  const int64_t *at, *index, sizes[] = {begins->numel - 1, 1};
-  PX_TRY(px__tensor_read(&at, begins));
-  PX_TRY(px__tensor_read(&index, indices));
-  PX_TRY(px_tensor_empty(&made, 2, sizes, PX_FLOAT64, px_cpu()));
-  double *to = px__tensor_at(made);
+PX_RUN(_bag_divisors) {
+  const int64_t *at, *index, sizes[] = {args->begins->numel - 1, 1};
+  PX_TRY(px__tensor_read(&at, args->begins));
+  PX_TRY(px__tensor_read(&index, args->indices));
+  PX_TRY(px_tensor_empty(&call->results[0], 2, sizes, PX_FLOAT64, px_cpu()));
+  double *to = px__tensor_at(call->results[0]);
   for (int64_t i = 0; i < sizes[0]; i++) {
     int64_t count = 0;
-    for (int64_t k = at[i]; k < at[i + 1]; k++) count += index[k] != padding;
+    for (int64_t k = at[i]; k < at[i + 1]; k++) count += index[k] != args->padding;
     to[i] = count ? (double)count : 1;
   }
-  return px__tensor_to(out, made, dtype, PX_DEVICE_NONE);
-}
-static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
-  PX_SCOPED(px_tensor) converted = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
-  PX_SCOPED(px_tensor) begins = NULL;
-  PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) divisors = NULL;
-  PX_SCOPED(px_tensor) size = NULL;
-  int64_t end = 0;
-  PX_TRY(starts_of(&begins, &end, args));
-  PX_TRY(px__tensor_to(&converted, args->input, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px__formula_first_elements(&indices, (px_value[]){PX_T(converted), PX_I(end)}));
-  if (!strcmp(args->mode, "max"))
-    return px__bag_tops(out, &size, args->weight, indices, begins, padding);
-  if (args->per_sample_weights)
-    PX_TRY(px__formula_first_elements(&factors,
-                                      (px_value[]){PX_T(args->per_sample_weights), PX_I(end)}));
-  PX_TRY(px__bag_sums(&sums, args->weight, indices, begins, factors, padding));
-  if (!strcmp(args->mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
-  PX_TRY(divisors_of(&divisors, begins, indices, padding, (px_dtype)args->weight->dtype));
-  return px_div(out, sums, divisors);
+  return PX_OK;
 }
 
 PX_RUN(bags) {
-  px_tensor *weight = args->weight;
-  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : -1;
-  if (padding < 0 && px__given(args->padding_idx)) padding += weight->sizes[0];
   PX_TRY(check_indices(args->input, "embedding_bag"));
   if (args->offsets) PX_TRY(check_offsets(args->offsets, args->input->numel));
-  if (px__given(args->max_norm))
-    PX_TRY(renorm(weight, args->input, px_value_float(args->max_norm), args->norm_type));
-  return has_kernels(args) ? bags_of_kernels(&call->results[0], args, padding)
-                           : px__formula_bags_of_ops(call->results, call->args);
+  if (!px__given(args->max_norm)) return PX_OK;
+  return renorm(args->weight, args->input, px_value_float(args->max_norm), args->norm_type);
 }
 
 PX_RUN(embedding_bag) {

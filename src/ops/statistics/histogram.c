@@ -110,18 +110,14 @@ static px_status check_kind(const px_tensor *t) {
 }
 // Flattens t to points; coordinates are in the last dimension.
 static px_status points_of(px_tensor **out, const px_tensor *t) {
-  PX_SCOPED(px_tensor) plain = NULL;
   int64_t dims = t->sizes[t->ndim - 1], count = 1;
   PX_TRY(check_kind(t));
   for (int d = 0; d < t->ndim - 1; d++) count *= t->sizes[d];
-  PX_TRY(px_tensor_detach(&plain, t));
-  return px_reshape(out, plain, (int64_t[]){count, dims}, 2);
+  return px__formula_points_of(out, (px_value[]){PX_T(t), PX_I(count), PX_I(dims)});
 }
 static px_status single(px_tensor **out, const px_tensor *self) {
-  PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(check_kind(self));
-  PX_TRY(px_tensor_detach(&plain, self));
-  return px_reshape(out, plain, (int64_t[]){self->numel, 1}, 2);
+  return px__formula_points_of(out, (px_value[]){PX_T(self), PX_I(self->numel), PX_I(1)});
 }
 PX_RUN(_histogramdd_bin_edges) {
   const px_tensor *self = args->self;

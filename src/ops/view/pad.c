@@ -2,12 +2,11 @@
 // Constant padding copies into a larger tensor. Other modes use a kernel, or index_select along one
 // dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first. Sources
 // are computed on the host, so these are no formulas.
+#include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
 #define LL(x) ((long long)(x))
@@ -38,34 +37,14 @@ static px_status set_layout(layout *f, const px_tensor *self, px_value pad) {
   return PX_OK;
 }
 
-// Part of t of the frame's counts, starting at `first`.
-static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first, const layout *f) {
-  PX_SCOPED(px_tensor) current = px_retain((px_tensor *)t);
-  for (int d = 0; d < t->ndim; d++) {
-    px_tensor *next = NULL;
-    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): the frame has all dimensions of t
-    PX_TRY(px_narrow(&next, current, d, f->count[d] ? first[d] : 0, f->count[d]));
-    px_release(current);
-    current = next;
-  }
-  *out = PX_MOVE(current);
-  return PX_OK;
-}
-
 PX_RUN(constant_pad_nd) {
   const px_tensor *self = args->self;
+  int n = self->ndim;
   layout f;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) inner = NULL;
-  PX_SCOPED(px_tensor) kept = NULL;
   PX_TRY(set_layout(&f, self, args->pad));
-  PX_TRY(px_full(&made, f.sizes, self->ndim, args->value, (px_dtype)self->dtype,
-                 px__tensor_device(self), false, false));
-  PX_TRY(part(&inner, made, f.first, &f));
-  PX_TRY(part(&kept, self, f.from, &f));
-  PX_TRY(px__tensor_copy(inner, kept, false));
-  call->results[0] = PX_MOVE(made);
-  return PX_OK;
+  return px__formula_constant_padded(
+      call->results, (px_value[]){PX_T(self), PX_S(args->value), PX_IS(f.sizes, n),
+                                  PX_IS(f.first, n), PX_IS(f.from, n), PX_IS(f.count, n)});
 }
 
 // ---- padding with elements of the tensor
@@ -217,37 +196,11 @@ PX_RUN(_pad_near) {
   return px__run_kernel(&kernel, call->device, 1, &call->results[0], 2, given, &count, 1);
 }
 
-// Adds gradients of indices [first, first + n) to their sources.
-static px_status add_back(px_tensor *to, const px_tensor *grad, const px_tensor *sources, int dim,
-                          int64_t first, int64_t n) {
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  if (n == 0) return PX_OK;
-  PX_TRY(px_narrow(&at, sources, 0, first, n));
-  PX_TRY(px_narrow(&part, grad, dim, first, n));
-  return px_index_add_(to, dim, at, part, px_int(1));
-}
-// Copies the gradient of the unpadded range and adds that of the padding.
-static px_status pad_backward(px_tensor **out, const px_tensor *grad, const padding *e, int mode) {
-  int64_t inner = e->size - e->before - e->after, sizes[PX_MAX_DIMS];
-  px_device device = px__tensor_device(grad);
+static px_status pad_backward(px_tensor **out, px_tensor *grad, const padding *e, int mode) {
   PX_SCOPED(px_tensor) sources = NULL;
-  PX_SCOPED(px_tensor) unpadded = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(sources_of(&sources, e, 1, mode, device));
-  if (e->before < 0 || e->after < 0) {
-    memcpy(sizes, grad->sizes, sizeof *sizes * (size_t)grad->ndim);
-    sizes[e->dim] = inner;
-    PX_TRY(px_zeros(&made, sizes, grad->ndim, (px_dtype)grad->dtype, device, false, false));
-    PX_TRY(add_back(made, grad, sources, e->dim, 0, e->size));
-  } else {
-    PX_TRY(px_narrow(&unpadded, grad, e->dim, e->before, inner));
-    PX_TRY(px_clone(&made, unpadded, NULL));
-    PX_TRY(add_back(made, grad, sources, e->dim, 0, e->before));
-    PX_TRY(add_back(made, grad, sources, e->dim, e->size - e->after, e->after));
-  }
-  *out = PX_MOVE(made);
-  return PX_OK;
+  PX_TRY(sources_of(&sources, e, 1, mode, px__tensor_device(grad)));
+  return px__formula_pad_gradient(
+      out, (px_value[]){PX_T(grad), PX_T(sources), PX_I(e->dim), PX_I(e->before), PX_I(e->after)});
 }
 PX_RUN(_pad_near_backward) {
   const px_value sizes = args->input_sizes;
