@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formulas.h"
 #include "parallel/shard_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
@@ -556,15 +557,11 @@ px_status px_shard_take_rows(px_tensor *part, const px_tensor *whole) {
   found of;
   if (whole == part || !find(&of, part)) return PX_OK;
   PX_SCOPED(px_comm) comm = of.comm;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) from = NULL;
-  PX_SCOPED(px_tensor) to = NULL;
+  PX_SCOPED(px_tensor) taken = NULL;
   int64_t first, count;
   px_shard_rows(&first, &count, of.sizes[of.dim], px_comm_rank(comm), px_comm_size(comm));
-  PX_TRY(px_tensor_detach(&plain, whole));
-  PX_TRY(px_narrow(&from, plain, of.dim, first, count));
-  PX_TRY(px_tensor_detach(&to, part));
-  return count ? px_copy_(to, from, false) : PX_OK;
+  return px__formula_take_part(
+      &taken, (px_value[]){PX_T(part), PX_T(whole), PX_I(of.dim), PX_I(first), PX_I(count)});
 }
 
 static px_status put_tensor(px_module *layer, const px_module_entry *entry, px_tensor *tensor) {

@@ -7,6 +7,7 @@
 // parameter's data is therefore a strided matrix with one row per rank, moved by a single copy.
 // Buffers are filled on side streams. These wait for the current stream only after changes there,
 // so the next group's communication overlaps this group's computation.
+#include "formulas.h"
 #include "parallel/shard_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -117,18 +118,22 @@ static void lay_out(px_shards *self) {
   }
 }
 
-static px_status pack_shard(px_tensor *mine, px__shard *v) {
+// Copies elements of t to rows of a buffer, `stride` elements apart, at `offset`.
+static px_status pack_rows(const px_tensor *flat, px_dtype dtype, px_tensor *t, int64_t first,
+                           int64_t rows, int64_t columns, int64_t stride, int64_t offset) {
   PX_SCOPED(px_tensor) slot = NULL;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) written = NULL;
+  PX_TRY(rows_at(&slot, flat, dtype, rows, columns, stride, offset));
+  return px__formula_write_rows(
+      &written, (px_value[]){PX_T(slot), PX_T(t), PX_I(first), PX_I(rows), PX_I(columns)});
+}
+
+static px_status pack_shard(px_tensor *mine, px__shard *v) {
   px_dtype dtype = gathered_dtype(v);
   int64_t n = px_tensor_numel(v->local);
   v->version = px_tensor_version(v->local);
   if (!n) return PX_OK;
-  PX_TRY(px_tensor_detach(&plain, v->local));
-  PX_TRY(px_view(&row, plain, (int64_t[]){1, n}, 2));
-  PX_TRY(rows_at(&slot, mine, dtype, 1, n, n, v->at / (int64_t)px_dtype_size(dtype)));
-  return px_copy_(slot, row, true);
+  return pack_rows(mine, dtype, v->local, 0, 1, n, n, v->at / (int64_t)px_dtype_size(dtype));
 }
 
 static px_status pack_shards(px_shards *self, px_tensor *mine) {
@@ -297,44 +302,23 @@ static px_status accumulate_unreduced(px_shards *self, px__shard *v) {
 
 // Packs a gradient sharded along another dimension than the first.
 static px_status pack_lines(px_tensor *flat, px__shard *v, int64_t part, int64_t size) {
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) from = NULL;
-  PX_SCOPED(px_tensor) to = NULL;
+  PX_SCOPED(px_tensor) slot = NULL;
+  PX_SCOPED(px_tensor) written = NULL;
   int64_t width = line_width(v);
-  PX_TRY(px_tensor_detach(&plain, v->reducing));
-  PX_TRY(px_reshape(&lines, plain, (int64_t[]){v->share / width, size, width}, 3));
-  PX_TRY(px_permute(&from, lines, (int64_t[]){1, 0, 2}, 3));
-  PX_TRY(lines_at(&to, flat, v, px_tensor_dtype(flat), part, width, v->reduce_at));
-  return px_copy_(to, from, true);
+  PX_TRY(lines_at(&slot, flat, v, px_tensor_dtype(flat), part, width, v->reduce_at));
+  return px__formula_write_lines(
+      &written,
+      (px_value[]){PX_T(slot), PX_T(v->reducing), PX_I(v->share / width), PX_I(size), PX_I(width)});
 }
 
 static px_status pack_gradient(px_tensor *flat, px__shard *v, int64_t part, int64_t size) {
   if (v->dim) return v->share ? pack_lines(flat, v, part, size) : PX_OK;
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_TRY(px_tensor_detach(&plain, v->reducing));
-  PX_TRY(px_reshape(&row, plain, (int64_t[]){px_tensor_numel(plain)}, 1));
-  int64_t all = px_tensor_numel(plain), full = v->share ? all / v->share : 0;
-  PX_SCOPED(px_tensor) to = NULL;
-  PX_SCOPED(px_tensor) from = NULL;
   px_dtype dtype = px_tensor_dtype(flat);
-  if (full) {
-    PX_SCOPED(px_tensor) head = NULL;
-    PX_TRY(px_narrow(&head, row, 0, 0, full * v->share));
-    PX_TRY(px_view(&from, head, (int64_t[]){full, v->share}, 2));
-    PX_TRY(rows_at(&to, flat, dtype, full, v->share, part, v->reduce_at));
-    PX_TRY(px_copy_(to, from, true));
-  }
-  int64_t left = all - full * v->share;
+  int64_t all = px_tensor_numel(v->reducing), full = v->share ? all / v->share : 0;
+  if (full) PX_TRY(pack_rows(flat, dtype, v->reducing, 0, full, v->share, part, v->reduce_at));
+  int64_t done = full * v->share, left = all - done;
   if (!left || full >= size) return PX_OK;
-  PX_SCOPED(px_tensor) tail = NULL;
-  PX_SCOPED(px_tensor) slot = NULL;
-  PX_SCOPED(px_tensor) end = NULL;
-  PX_TRY(px_narrow(&tail, row, 0, full * v->share, left));
-  PX_TRY(px_view(&end, tail, (int64_t[]){1, left}, 2));
-  PX_TRY(rows_at(&slot, flat, dtype, 1, left, left, full * part + v->reduce_at));
-  return px_copy_(slot, end, true);
+  return pack_rows(flat, dtype, v->reducing, done, 1, left, left, full * part + v->reduce_at);
 }
 
 static px_status pack_gradients(px_shards *self, px_tensor *flat, int64_t part) {

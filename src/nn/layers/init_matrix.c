@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix initialization: identity, Dirac, sparse, orthogonal. Patterns are computed on the host and
 // copied. Random numbers are drawn on the weight's device.
+#include "formulas.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -63,7 +64,6 @@ px_status px_init_dirac(px_tensor *weight, int64_t groups) {
 // Sets a fraction of each column to zero; the rest is normally distributed.
 px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_generator *generator) {
   PX_GIVEN(weight);
-  PX_SCOPED(px_tensor) host = NULL;
   double *numbers;
   PX_CHECK(px_tensor_ndim(weight) == 2, PX_VALUE, "Only tensors with 2 dimensions are supported");
   int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
@@ -71,12 +71,9 @@ px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_gene
   double requested = ceil(sparsity * (double)rows);
   int64_t zeros = requested < 0 ? 0 : requested > (double)rows ? rows : (int64_t)requested;
   PX_TRY(px_init_normal(weight, 0, std, generator));
-  PX_TRY(px_to(&host, weight, PX_FLOAT64, px_cpu(), false, true));
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) packed = NULL;
-  PX_TRY(px_tensor_detach(&plain, host));
-  PX_TRY(px_contiguous(&packed, plain));
-  numbers = px_tensor_data(packed);
+  PX_SCOPED(px_tensor) host = NULL;
+  PX_TRY(px__formula_host_copy(&host, (px_value[]){PX_T(weight)}));
+  numbers = px_tensor_data(host);
   for (int64_t c = 0; c < columns; c++) {
     PX_SCOPED(px_tensor) order = NULL;
     int64_t *at;
@@ -84,7 +81,7 @@ px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_gene
     at = px_tensor_data(order);
     for (int64_t k = 0; k < zeros; k++) numbers[at[k] * columns + c] = 0;
   }
-  return fill(weight, packed);
+  return fill(weight, host);
 }
 
 // ---- orthogonal vectors
@@ -109,28 +106,21 @@ static void orthogonalize(double *vectors, int64_t k, int64_t n) {
 // networks".
 px_status px_init_orthogonal(px_tensor *weight, double gain, px_generator *generator) {
   PX_GIVEN(weight);
-  PX_SCOPED(px_tensor) drawn = NULL;
-  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) host = NULL;
-  PX_SCOPED(px_tensor) packed = NULL;
   double *numbers;
   PX_CHECK(px_tensor_ndim(weight) >= 2, PX_VALUE,
            "Only tensors with 2 or more dimensions are supported");
   if (px_tensor_numel(weight) == 0) return PX_OK;
   int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_numel(weight) / rows;
   bool wide = rows < columns;  // the rows are the vectors
-  PX_TRY(px_tensor_empty(&drawn, 2, (int64_t[]){rows, columns}, px_tensor_dtype(weight),
-                         px_tensor_device(weight)));
-  PX_TRY(px_normal_(drawn, 0, 1, generator));
-  PX_TRY(px_transpose(&transposed, drawn, 0, 1));
-  PX_TRY(px_to(&host, wide ? drawn : transposed, PX_FLOAT64, px_cpu(), false, true));
-  PX_TRY(px_contiguous(&packed, host));
-  numbers = px_tensor_data(packed);
+  PX_TRY(px__formula_drawn_vectors(
+      &host, (px_value[]){PX_T(weight), PX_I(rows), PX_I(columns), PX_B(wide), PX_G(generator)}));
+  numbers = px_tensor_data(host);
   int64_t count = wide ? rows : columns, n = wide ? columns : rows;
   for (int64_t k = 0; k < count; k++) orthogonalize(numbers, k, n);
   for (int64_t i = 0; i < count * n; i++) numbers[i] *= gain;
-  if (wide) return fill(weight, packed);
+  if (wide) return fill(weight, host);
   PX_SCOPED(px_tensor) back = NULL;
-  PX_TRY(px_transpose(&back, packed, 0, 1));
+  PX_TRY(px_transpose(&back, host, 0, 1));
   return fill(weight, back);
 }

@@ -12,11 +12,8 @@
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/reduce.h"
 #include "phlox/ops/statistics.h"
-#include "phlox/ops/view.h"
 
 typedef struct sync_norm {
   px_comm *comm;
@@ -59,20 +56,13 @@ static px_status widened(px_tensor **out, px_tensor *x) {
 // Returns rows of mean, variance and count per channel of this rank; zeros for an empty batch.
 static px_status own_moments(px_tensor **out, px_tensor *x, int64_t channels, int64_t count) {
   int64_t dims[PX_MAX_DIMS], sizes[] = {3, channels};
-  PX_SCOPED(px_tensor) rows = NULL;
   int n = batch_dims(dims, x);
-  PX_TRY(px_full(&rows, sizes, 2, px_float((double)count), px_tensor_dtype(x), px_tensor_device(x),
-                 false, false));
-  if (!count) return *out = PX_MOVE(rows), PX_OK;
+  if (!count) return px_zeros(out, sizes, 2, px_tensor_dtype(x), px_tensor_device(x), false, false);
   PX_SCOPED(px_list) pair = NULL;
   PX_TRY(px_var_mean(&pair, x, dims, n, px_int(0), false));
-  for (int i = 0; i < 2; i++) {
-    PX_SCOPED(px_tensor) row = NULL;
-    PX_TRY(px_select(&row, rows, 0, i));
-    PX_TRY(px_copy_(row, px_list_get(pair, 1 - i), false));
-  }
-  *out = PX_MOVE(rows);
-  return PX_OK;
+  return px__formula_moments_of_rank(
+      out,
+      (px_value[]){PX_T(px_list_get(pair, 1)), PX_T(px_list_get(pair, 0)), PX_F((double)count)});
 }
 
 static px_status gather(px_tensor **out, px_comm *comm, px_tensor *rows) {

@@ -91,24 +91,20 @@ static px_status window_indices(px_tensor **out, const pool *p, int k) {
 }
 
 // Flat index of the maximum of each window, (N, C, windows).
-static px_status max_indices(px_tensor **out, const pool *p, px_tensor *flat) {
+static px_status max_indices(px_tensor **out, const pool *p) {
   PX_SCOPED(px_tensor) index = NULL;
   int64_t windows = 1, area = 1;  // bounded by the elements of x, and of a plane
   for (int k = 0; k < p->dims; k++) windows *= p->out[k], area *= p->kernel[k];
   PX_TRY(window_indices(&index, p, p->dims));
-  const px_value given[] = {PX_T(flat), PX_T(index), PX_I(windows), PX_I(area)};
+  const px_value given[] = {PX_T(p->x), PX_T(index), PX_I(windows), PX_I(area)};
   return px__formula_fractional_maxima(out, given);
 }
 
 static px_status run(px_tensor **results, const pool *p, bool batched) {
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) at = NULL;
-  PX_TRY(px_flatten(&flat, p->x, 2, -1));
-  PX_TRY(px_detach(&plain, flat));
-  PX_TRY(max_indices(&at, p, plain));
+  PX_TRY(max_indices(&at, p));
   return px__formula_fractional_results(
-      results, (px_value[]){PX_T(flat), PX_T(at), PX_IS(p->out, p->dims), PX_B(batched)});
+      results, (px_value[]){PX_T(p->x), PX_T(at), PX_IS(p->out, p->dims), PX_B(batched)});
 }
 
 static int64_t number_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }

@@ -4,10 +4,6 @@
 #include "formulas.h"
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/factory.h"
-#include "phlox/ops/index.h"
-#include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 
 // Range of a window in elements, and its size including padding.
 static void window_range(const px__window_steps *s, int64_t at, int64_t *from, int64_t *to,
@@ -50,11 +46,9 @@ static px_status window_counts(px_tensor **out, const px_tensor *x, int dims,
   PX_TRY(column_of(&counts, &s[0], COUNT, count_pad, x));
   for (int k = 1; k < dims; k++) {
     PX_SCOPED(px_tensor) rows = PX_MOVE(counts);
-    PX_SCOPED(px_tensor) tall = NULL;
     PX_SCOPED(px_tensor) column = NULL;
-    PX_TRY(px_unsqueeze(&tall, rows, -1));
     PX_TRY(column_of(&column, &s[k], COUNT, count_pad, x));
-    PX_TRY(px_mul(&counts, tall, column));
+    PX_TRY(px__formula_outer_product(&counts, (px_value[]){PX_T(rows), PX_T(column)}));
   }
   *out = PX_MOVE(counts);
   return PX_OK;

@@ -2,26 +2,24 @@
 // Comparisons. Most pointwise ones pass their operands through before the launch. Devices have no
 // kernel for complex equality: the ops compare both parts. `where` accepts uint8 conditions.
 
+#include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/reduce.h"
-#include "phlox/ops/view.h"
 #include "run_functions/arithmetic.h"
 
 static bool is_complex(px_value value) {
   return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);
 }
-// An operand or number as pairs of real and imaginary parts on a device.
-static px_status parts_of(px_tensor **out, px_value value, px_dtype dtype, px_device device) {
+// An operand or number as a complex tensor on a device.
+static px_status complex_operand(px_tensor **out, px_value value, px_dtype dtype,
+                                 px_device device) {
   PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) numbers = NULL;
   px_device to = PX_DEVICE_NONE;
   if (value.kind != PX_ARG_TENSOR) PX_TRY(px_tensor_from_scalar(&number, px_value_scalar(value)));
   const px_tensor *t = number ? number : value.v.tensor;
   if (t->ndim == 0) to = device;
-  PX_TRY(px__tensor_to(&numbers, t, dtype, to));
-  return px_view_as_real(out, numbers);
+  return px__tensor_to(out, t, dtype, to);
 }
 static px_status complex_dtype(px_dtype *out, px_value a, px_value b) {
   if (a.kind != PX_ARG_TENSOR || b.kind != PX_ARG_TENSOR)
@@ -31,21 +29,14 @@ static px_status complex_dtype(px_dtype *out, px_value a, px_value b) {
 static px_status compare_parts(px_call *call, px_value a, px_value b, bool equal) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) parts = NULL;
   px_dtype dtype;
-  int64_t last = -1;
   bool of_b = a.kind != PX_ARG_TENSOR || (a.v.tensor->ndim == 0 && b.kind == PX_ARG_TENSOR);
   call->device = px__tensor_device(of_b ? b.v.tensor : a.v.tensor);
   PX_TRY(complex_dtype(&dtype, a, b));
-  PX_TRY(parts_of(&left, a, dtype, call->device));
-  PX_TRY(parts_of(&right, b, dtype, call->device));
+  PX_TRY(complex_operand(&left, a, dtype, call->device));
+  PX_TRY(complex_operand(&right, b, dtype, call->device));
   call->skip_launch = true;
-  if (equal) {
-    PX_TRY(px_eq(&parts, left, right));
-    return px_all(&call->results[0], parts, &last, 1, false);
-  }
-  PX_TRY(px_ne(&parts, left, right));
-  return px_any(&call->results[0], parts, &last, 1, false);
+  return px__formula_equal_parts(call->results, (px_value[]){PX_T(left), PX_T(right), PX_B(equal)});
 }
 static bool on_device(px_value value) {
   return value.kind == PX_ARG_TENSOR && px__tensor_device(value.v.tensor).type == PX_CUDA;

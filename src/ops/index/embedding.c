@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings: rows clipped to a norm, and bags. They are in C because offsets are read on the host,
-// and checked only there.
+// Embeddings: rows clipped to a norm, and bags. They are in C because offsets are read and
+// checked on the host.
 #include "formulas.h"
 #include "hidden/index.h"
 #include "ops/core/run.h"

@@ -8,7 +8,6 @@
 #include "ops/index/index_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
@@ -25,12 +24,6 @@ px_status px__index_max(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__run_kernel(&index_max, device, 1, &max, 1, &wide, NULL, 0));
   *out = PX_MOVE(max);
   return PX_OK;
-}
-
-// Row-major indices of the true elements of mask, expanded to the sizes.
-static px_status flat_indices(px_tensor **out, const px_tensor *mask, int ndim,
-                              const int64_t *sizes) {
-  return px__formula_row_major_indices(out, (px_value[]){PX_T(mask), PX_IS(sizes, ndim)});
 }
 
 // masked_select by its own kernel, if the backend has one.
@@ -53,7 +46,6 @@ PX_RUN(masked_select) {
   px_tensor *self = args->self, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px__call_same_device(call));
   px_device a = px__tensor_device(self), b = px__tensor_device(mask);
@@ -64,8 +56,7 @@ PX_RUN(masked_select) {
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__named_kernel_on(&selected, (px_device_type)a.type))
     return select_masked(&call->results[0], wide, mask);
-  PX_TRY(flat_indices(&indices, mask, ndim, sizes));
-  return px_take(&call->results[0], wide, indices);
+  return px__formula_masked_by_indices(call->results, (px_value[]){PX_T(wide), PX_T(mask)});
 }
 
 // Copies self, expanded to the mask's sizes. In place the mask must not be larger.

@@ -4,7 +4,6 @@
 #include "formulas.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
-#include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
@@ -63,30 +62,26 @@ PX_RUN(addr) {
 
 // ---- operands of any shape
 
-// Reshapes t with a size of 1 before (odd = 1) or after (odd = 0) each of its own.
-static px_status interleave_ones(px_tensor **out, const px_tensor *t, int ndim, int odd) {
-  int64_t sizes[2 * PX_MAX_DIMS];
+// Sizes of t with a size of 1 before (odd = 1) or after (odd = 0) each of its own.
+static void interleave_ones(int64_t sizes[2 * PX_MAX_DIMS], const px_tensor *t, int ndim, int odd) {
   for (int d = 0; d < 2 * ndim; d++) sizes[d] = 1;
   for (int d = 0; d < t->ndim; d++) sizes[2 * (ndim - t->ndim + d) + odd] = t->sizes[d];
-  return px_reshape(out, t, sizes, 2 * ndim);
 }
 PX_RUN(kron) {
   const px_tensor *a = args->self, *b = args->other;
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) products = NULL;
   int ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
-  int64_t sizes[PX_MAX_DIMS];
+  int64_t sizes[PX_MAX_DIMS], left[2 * PX_MAX_DIMS], right[2 * PX_MAX_DIMS];
   PX_TRY(px__check_ndim(2 * (int64_t)ndim));
   for (int d = 0; d < ndim; d++) {
     int da = d - ndim + a->ndim, db = d - ndim + b->ndim;
     bool over = px__mul_size(da < 0 ? 1 : a->sizes[da], db < 0 ? 1 : b->sizes[db], &sizes[d]);
     PX_CHECK(!over, PX_RUNTIME, "kron: the result has too many elements");
   }
-  PX_TRY(interleave_ones(&left, a, ndim, 0));
-  PX_TRY(interleave_ones(&right, b, ndim, 1));
-  PX_TRY(px_mul(&products, left, right));
-  return px_reshape(&call->results[0], products, sizes, ndim);
+  interleave_ones(left, a, ndim, 0);
+  interleave_ones(right, b, ndim, 1);
+  return px__formula_kron_of(
+      call->results, (px_value[]){PX_T(args->self), PX_T(args->other), PX_IS(left, 2 * ndim),
+                                  PX_IS(right, 2 * ndim), PX_IS(sizes, ndim)});
 }
 
 // ---- tensordot
@@ -121,14 +116,6 @@ static void order_dims(contraction *s, const px_tensor *t, px_value dims, bool c
     s->contracted_size = px__product(s->contracted_size, t->sizes[d]);
   }
 }
-static px_status flat_matrix(px_tensor **out, const px_tensor *t, const contraction *s,
-                             bool contracted_last) {
-  PX_SCOPED(px_tensor) permuted = NULL;
-  int64_t sizes[2] = {contracted_last ? s->free_size : s->contracted_size,
-                      contracted_last ? s->contracted_size : s->free_size};
-  PX_TRY(px_permute(&permuted, t, s->order, t->ndim));
-  return px_reshape(out, permuted, sizes, 2);
-}
 // Requires equal contracted sizes, or 1 for one operand; the other is then summed first.
 static px_status match_sizes(px_tensor **a, px_tensor **b, px_value dims_a, px_value dims_b) {
   for (int i = 0; i < dims_a.n; i++) {
@@ -150,9 +137,6 @@ static px_status match_sizes(px_tensor **a, px_tensor **b, px_value dims_a, px_v
 PX_RUN(tensordot) {
   PX_SCOPED(px_tensor) a = px_retain(args->self);
   PX_SCOPED(px_tensor) b = px_retain(args->other);
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
   int64_t sizes[2 * PX_MAX_DIMS];
   contraction x, y;
   int n = 0;
@@ -166,10 +150,12 @@ PX_RUN(tensordot) {
   for (int d = 0; d < b->ndim; d++)
     if (!(y.contracted >> d & 1)) sizes[n++] = b->sizes[d];
   PX_TRY(px__check_ndim(n));
-  PX_TRY(flat_matrix(&left, a, &x, true));
-  PX_TRY(flat_matrix(&right, b, &y, false));
-  PX_TRY(px_mm(&product, left, right));
-  return px_reshape(&call->results[0], product, sizes, n);
+  const int64_t left[] = {x.free_size, x.contracted_size};
+  const int64_t right[] = {y.contracted_size, y.free_size};
+  return px__formula_contraction(
+      call->results,
+      (px_value[]){PX_T(a), PX_T(b), PX_IS(x.order, a->ndim), PX_IS(y.order, b->ndim),
+                   PX_IS(left, 2), PX_IS(right, 2), PX_IS(sizes, n)});
 }
 
 // ---- vector products

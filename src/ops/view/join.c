@@ -2,10 +2,8 @@
 // Ops that concatenate, repeat or rearrange, by copies into views.
 #include "vmap_rules/index.h"
 #include "call/vmap.h"
-#include "hidden/view.h"
 #include "ops/core/run.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
 // ---- cat and stack
@@ -340,48 +338,4 @@ PX_RUN(flip) {
   PX_TRY(px__wrap_dims(&dims, args->dims.v.ints, args->dims.n, self->ndim));
   PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
   return self->numel ? copy_flipped(call->results[0], self, dims) : PX_OK;
-}
-
-static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift, int dim) {
-  int64_t n = self->sizes[dim];
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_tensor_empty_format(&made, self->ndim, self->sizes, px_tensor_suggest_format(self),
-                                (px_dtype)self->dtype, px__tensor_device(self)));
-  shift = n ? (shift % n + n) % n : 0;
-  const int64_t ranges[2][3] = {{0, shift, n - shift}, {n - shift, 0, shift}};  // from, to, count
-  for (int i = 0; i < 2 && self->numel; i++) {
-    PX_SCOPED(px_tensor) from = NULL;
-    PX_SCOPED(px_tensor) to = NULL;
-    if (ranges[i][2] == 0) continue;
-    PX_TRY(px__part_slice(&from, self, dim, ranges[i][0], ranges[i][2], 1));
-    PX_TRY(px__part_slice(&to, made, dim, ranges[i][1], ranges[i][2], 1));
-    PX_TRY(px__tensor_copy(to, from, false));
-  }
-  *out = PX_MOVE(made);
-  return PX_OK;
-}
-
-PX_RUN(roll) {
-  px_tensor *self = args->self;
-  px_value shifts = args->shifts, dims = args->dims;
-  PX_CHECK(self->ndim || !dims.n, PX_INDEX,
-           "Dimension specified as %lld but tensor has no dimensions", (long long)dims.v.ints[0]);
-  PX_SCOPED(px_tensor) current = NULL;
-  if (dims.n == 0 && shifts.n == 1) {
-    PX_SCOPED(px_tensor) flat = NULL;
-    PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
-    PX_TRY(roll_once(&current, flat, shifts.v.ints[0], 0));
-    return px__unsafe_view(&call->results[0], current, self->sizes, self->ndim);
-  }
-  current = px_retain(self);
-  for (int i = 0; i < dims.n; i++) {
-    px_tensor *next = NULL;
-    int d;
-    PX_TRY(px__wrap_dim(&d, dims.v.ints[i], self->ndim));
-    PX_TRY(roll_once(&next, current, shifts.v.ints[i], d));
-    px_release(current);
-    current = next;
-  }
-  call->results[0] = PX_MOVE(current);
-  return PX_OK;
 }

@@ -211,15 +211,13 @@ static px_status mask_over(px_tensor **out, const px__vmap_call *b, const px_ten
 }
 static px_status put_number(px__vmap_call *b, const px__index_put_vmap_args *args) {
   px_tensor *made = NULL, *self = args->self;
-  PX_SCOPED(px_tensor) bytes = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) old = NULL;
-  PX_TRY(mask_over(&bytes, b, self, args->indices.v.tensors[0], args->dims.v.ints[0]));
-  PX_TRY(px_to(&mask, bytes, PX_BOOL, px__tensor_device(self), false, false));
-  PX_TRY(aligned_value(&number, b, args->values, self, self->ndim));
+  PX_TRY(mask_over(&mask, b, self, args->indices.v.tensors[0], args->dims.v.ints[0]));
+  PX_TRY(px__vmap_physical(&number, b, args->values, self->ndim));
   PX_TRY(px__vmap_physical(&old, b, self, self->ndim));
-  PX_TRY(px_where(&made, mask, number, old));
+  PX_TRY(px__formula_where_masked(&made, (px_value[]){PX_T(mask), PX_T(number), PX_T(old)}));
   return set_filled(b, self, made);
 }
 
@@ -363,19 +361,10 @@ static px_status roll_dims(px_tensor **out, const px_tensor *self, px_value shif
   return status;
 }
 PX_VMAP_RULE(roll) {
-  px_tensor *made = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) rolled = NULL;
-  int64_t last = -1;
-  const px_tensor *all = args->self->physical;
-  px_value shifts = args->shifts;
-  if (args->dims.n) {
-    PX_TRY(roll_dims(&made, args->self, shifts, args->dims));
-    return px__vmap_set_result(b, 0, made);
-  }
-  int64_t line[2] = {b->size, args->self->numel};
-  PX_TRY(px_reshape(&flat, all, line, 2));
-  PX_TRY(px_roll(&rolled, flat, shifts.v.ints, 1, &last, 1));
-  PX_TRY(px_reshape(&made, rolled, all->sizes, all->ndim));
+  px_tensor *made = NULL, *self = args->self;
+  const int64_t rows[2] = {b->size, self->numel};
+  PX_TRY(args->dims.n ? roll_dims(&made, self, args->shifts, args->dims)
+                      : px__formula_rolled_rows(&made, (px_value[]){PX_T(self->physical),
+                                                                    PX_IS(rows, 2), args->shifts}));
   return px__vmap_set_result(b, 0, made);
 }
