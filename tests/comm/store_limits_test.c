@@ -92,7 +92,7 @@ static void check_flood(int64_t bytes) {
 PX_TEST(four_megabytes_of_requests_behind_a_wait_are_answered_after_it) { check_flood(4 << 20); }
 PX_TEST(twenty_megabytes_of_requests_behind_a_wait_are_answered_after_it) { check_flood(20 << 20); }
 
-// The server does not read what it does not execute.
+// The server reads a request only if it can execute it.
 PX_TEST(requests_behind_a_wait_use_no_memory) {
   enum { MEGABYTES = 16 };  // of 40
   PX_SCOPED(px_store) store = server();

@@ -163,8 +163,8 @@ static void write_zeros(FILE *to, const og_node *n, int i) {
           1u << i, i);
 }
 
-// The condition on which gradient i is computed: those it reads are defined. Of those it tests for
-// None one is enough.
+// The condition on which gradient i is computed: those it reads are defined. One of those it
+// tests for None is enough.
 static const char *wanted(const og_op *op, int i) {
   const char *c = og_format("(b->needs & %uu)", 1u << i), *any = "";
   unsigned named = grads_named(op, op->grad_nodes[i], false);

@@ -24,7 +24,7 @@ static const struct {
               {"broadcast", "px__shape_broadcast", 2, 0, true}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-// Where sizes are written: names, the variable, and the indentation.
+// The names of sizes, the variable they are written to, and the indentation.
 typedef struct place {
   FILE *to;
   const og_scope *names;

@@ -10,7 +10,7 @@ enum {
 };
 
 // m results and n pixels. Weights: results are `ar` apart and terms contiguous, or the reverse if
-// `transposed`. Term p of pixel j is b[at[p] + j]. Of each `pitch` pixels the first `grid` are
+// `transposed`. Term p of pixel j is b[at[p] + j]. The first `grid` of each `pitch` pixels are
 // stored, consecutively from c on, with results `cr` apart. scratch, unless NULL: b is not in a
 // near cache; holds the sums between blocks of terms, px__conv_scratch_size() elements in 64-byte
 // vectors. after: the source of the next product with the same table, prefetched; or NULL.

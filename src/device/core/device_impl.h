@@ -49,11 +49,11 @@ extern PX__HIDDEN int px__host_registered_count;
 bool px__host_registered(const void *at, size_t bytes);
 // ---- recorded launches
 // The layer above records launches and runs them later (src/call/fusion). They read their inputs
-// when they run, so a write to an input runs its readers first. begin: false if there are too many.
+// when they run, so a write to an input runs its readers first.
 // recorded_issue: issues those on devices whose results the program holds.
 extern PX__HIDDEN px_status (*px__readers_run)(px_allocation *written);  // both are set once
 extern PX__HIDDEN px_status (*px__recorded_issue)(void);
-bool px__allocation_reader_begin(px_allocation *allocation);
+void px__allocation_reader_begin(px_allocation *allocation);
 void px__allocation_reader_end(px_allocation *allocation);
 __attribute__((warn_unused_result)) static inline px_status px__allocation_before_write(
     px_allocation *allocation) {

@@ -97,23 +97,16 @@ static void update_pending(px__allocation *b) {
 px_status (*px__readers_run)(px_allocation *written);
 px_status (*px__recorded_issue)(void);
 
-bool px__allocation_reader_begin(px_allocation *allocation) {
+// 16 bits suffice: at most 4,096 launches are recorded, and a launch has 12 operands.
+static void add_readers(px_allocation *allocation, int count) {
   px__allocation *b = px__allocation_of(allocation);
   px_spin_lock(&b->spin);
-  bool fits = allocation->readers < UINT16_MAX;
-  if (fits) __atomic_add_fetch(&allocation->readers, 1, __ATOMIC_RELAXED);
-  if (b->kind == PX__HOST) update_pending(b);
-  px_spin_unlock(&b->spin);
-  return fits;
-}
-
-void px__allocation_reader_end(px_allocation *allocation) {
-  px__allocation *b = px__allocation_of(allocation);
-  px_spin_lock(&b->spin);
-  __atomic_sub_fetch(&allocation->readers, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&allocation->readers, (uint16_t)count, __ATOMIC_RELAXED);
   if (b->kind == PX__HOST) update_pending(b);
   px_spin_unlock(&b->spin);
 }
+void px__allocation_reader_begin(px_allocation *allocation) { add_readers(allocation, 1); }
+void px__allocation_reader_end(px_allocation *allocation) { add_readers(allocation, -1); }
 
 // Work of `by` is ordered after all work in its clock.
 static bool is_ordered(const px__use *use, const px_stream *by) {

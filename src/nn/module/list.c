@@ -2,8 +2,8 @@
 // Lists of rows that threads read while one changes them. A row is replaced and appended in place.
 //
 // A row removed from a list of more than MANY leaves a gap. Gaps go when they are half of the list,
-// or when it grows. Such a list also finds names by a hash table, so each step takes the same time
-// whatever the number of rows. Other lists are copied at a removal.
+// or when it grows. A hash table finds its names, so the time of a step does not depend on the
+// number of rows. Shorter lists are copied at a removal.
 #include "nn/module/nn_impl.h"
 
 enum { MANY = 16 };
