@@ -72,7 +72,7 @@ static void NAME(fill_plane)(const conv *t, const unit *u, const T *channel, int
 // The source of a unit: used directly if possible, else copied into planes.
 static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
   int64_t flat = t->y.source * t->x.source, size = t->z.source * flat;
-  int64_t each = image_of(t), work = 0;
+  int64_t each = px__product_image(t), work = 0;
   const T *from = (const T *)t->source + (u->group * t->channels + u->c0) * size;
   if (t->direct_source)
     return from + u->first / t->z.grid * each + u->first % t->z.grid * flat + u->y0 * t->x.source;
@@ -80,7 +80,7 @@ static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
   if (u->continues) k0 = t->z.move > 0 ? count - 1 : 0, k1 = k0 + 1;
   for (int64_t c = u->c0; c < u->c1 && !px__work_stopped(&work, t->plane); c++, from += size)
     for (int64_t k = k0; k < k1; k++) {
-      T *at = to + ((c - u->c0) * count + slot_of(t, u->rotation, k)) * planes * t->plane;
+      T *at = to + ((c - u->c0) * count + px__product_slot(t, u->rotation, k)) * planes * t->plane;
       for (int64_t i = 0; i < planes; i++, at += t->plane)
         NAME(fill_plane)(t, u, from, each, k, i / t->x.planes, i % t->x.planes, at);
     }
@@ -163,21 +163,22 @@ static void NAME(store_transposed)(const conv *t, const unit *u, const T *from,
 // is the sum of a pixel offset and a term offset, relative to `from`.
 static bool NAME(pixel_row_product)(const conv *t, const unit *u, const T *from, T *to,
                                     int64_t step) {
-  px__gemm g = {.m = u->images * (u->y1 - u->y0) * t->x.grid,
-                .n = u->o1 - u->o0,
-                .k = t->terms,
-                .a = from,
-                .a_rows = t->pixel_offsets,
-                .a_columns = table_of(t, u),
-                .ac = 1,
-                .packed = (const T *)t->packed + u->group * packed_size(t) + u->o0 * t->terms,
-                .c = to,
-                .cr = step,
-                .cc = 1,
-                .s = t->bias ? (const T *)t->bias + u->group * t->results + u->o0 : NULL,
-                .sc = 1,
-                .alpha = 1,
-                .beta = t->bias ? 1 : 0};
+  px__gemm g = {
+      .m = u->images * (u->y1 - u->y0) * t->x.grid,
+      .n = u->o1 - u->o0,
+      .k = t->terms,
+      .a = from,
+      .a_rows = t->pixel_offsets,
+      .a_columns = table_of(t, u),
+      .ac = 1,
+      .packed = (const T *)t->packed + u->group * px__product_packed(t) + u->o0 * t->terms,
+      .c = to,
+      .cr = step,
+      .cc = 1,
+      .s = t->bias ? (const T *)t->bias + u->group * t->results + u->o0 : NULL,
+      .sc = 1,
+      .alpha = 1,
+      .beta = t->bias ? 1 : 0};
   return GEMM(&g, t->parallel_gemm);
 }
 // results() with pixels as rows, from planes.
@@ -444,7 +445,7 @@ static void NAME(transpose_weights)(void *ctx, int64_t begin, int64_t end) {
 // of output channels [begin, end) at the taps of this pass.
 static void NAME(pack_transposed)(const conv *t, int64_t group, int64_t first, int64_t count,
                                   int64_t begin, int64_t end, void *to) {
-  int64_t width = panel_of(t), each = t->terms / t->og, kernel_taps = t->kernel_taps;
+  int64_t width = px__product_panel(t), each = t->terms / t->og, kernel_taps = t->kernel_taps;
   T *panel = to;
   if (count < width) memset(panel, 0, (size_t)((end - begin) * each * width) * sizeof(T));
   for (int64_t o = begin; o < end; o++, panel += each * width) {
