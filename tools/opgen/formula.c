@@ -406,17 +406,25 @@ static void walk(og_op *op, og_node *n, bool shape_only, bool body) {
       walk(op, n->items[i], geometry || shape_only, body);
 }
 
-// Analyses the names of a list field: `masks condition`, `saves self result`.
-static void analyse_names(og_op *op, const og_field *field, bool saves) {
-  if (!field->text) return;
-  char *names = strdup(field->text);
+// Tensors that are conditions of `select` in an expression are masks.
+static void find_masks(og_op *op) {
+  for (const char *at = op->expr.text; at && (at = strstr(at, "select("));) {
+    at += strlen("select(");
+    const char *end = og_word_end(at);
+    int i = *end == ',' ? og_param_find(op, og_copy(at, (size_t)(end - at))) : -1;
+    if (i >= 0 && og_is_tensor(&op->params[i])) op->mask_params |= 1u << i;
+  }
+}
+
+// Analyses `saves self result`.
+static void analyse_saves(og_op *op) {
+  char *names = strdup(op->saves.text);
   for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
     int i = og_param_find(op, name), r = og_result_find(op, name);
-    if (i >= 0 && saves) op->save_mask |= 1u << i;
-    if (i >= 0 && !saves) op->mask_params |= 1u << i;
-    if (i < 0 && saves && r >= 0) op->save_result_mask |= 1u << r;
-    if (i < 0 && (r < 0 || !saves) && !(saves && !strcmp(name, "none")))
-      og_die(field->location, "unknown name '%s' in a list of %s", name, op->name);
+    if (i >= 0) op->save_mask |= 1u << i;
+    if (i < 0 && r >= 0) op->save_result_mask |= 1u << r;
+    if (i < 0 && r < 0 && strcmp(name, "none") != 0)
+      og_die(op->saves.location, "unknown name '%s' in a list of %s", name, op->name);
   }
 }
 
@@ -437,7 +445,7 @@ static void analyse_whole(og_op *op) {
       op->shape_mask |= 1u << i;
     }
   if (op->saves.text) {
-    analyse_names(op, &op->saves, true);
+    analyse_saves(op);
   } else {
     op->save_mask = op->shape_mask;
     op->save_result_mask = op->result_list ? 0 : (1u << op->result_count) - 1;
@@ -512,7 +520,7 @@ static void walk_body(og_op *op) {
 void og_analyse_body(og_op *op) { walk_body(op); }
 
 void og_analyse(og_op *op) {
-  analyse_names(op, &op->masks, false);
+  find_masks(op);
   analyse_lets(op);
   if (op->body.text) {
     op->body_node = parse_body(op->body.text, op->body.location);

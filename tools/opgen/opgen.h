@@ -119,9 +119,9 @@ typedef struct og_op {
   bool library_only;  // a `library` kernel, not available on the CPU
   unsigned words;     // bit i: og_words[i]
   og_field transposed, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
-      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, draws,
-      out, expand_warning, format, order, fits, fits_wide, vmap, complex, of_unsigned, resolve,
-      work, flops;
+      kernel, body, gradname, pyname, note, doc, saves, nograd, domain, kind_field, draws, out,
+      expand_warning, format, order, fits, fits_wide, vmap, complex, of_unsigned, resolve, work,
+      flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -186,7 +186,6 @@ extern og_tables og;
   XX(factory) \
   XX(random) \
   XX(onlyinplace) \
-  XX(nonempty) \
   XX(cpuscalars) \
   XX(idempotent) \
   XX(noalias) \

@@ -126,7 +126,6 @@ void og_op_field(og_op *op, char *line, og_location at) {
                 {"pyname", &op->pyname},
                 {"note", &op->note},
                 {"doc", &op->doc},
-                {"masks", &op->masks},
                 {"saves", &op->saves},
                 {"domain", &op->domain},
                 {"nograd", &op->nograd},

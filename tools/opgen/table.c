@@ -104,11 +104,12 @@ static const char *result_dtype(const og_op *op, int r) {
   return og_results_are(op, "int64") ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
-// True if a reduction of no elements is an error: its fold, or that of its kernel, has no identity.
+// True if a reduction of no elements is an error: its fold, or that of its kernel, has no identity,
+// or without a fold it returns indices.
 bool og_is_nonempty(const og_op *op) {
   const og_op *folded = op->kernel.text ? og_find(op->kernel.text) : op;
   if (folded && folded->fold.text) return og_fold_parse(folded).start;
-  return og_has(op, OG_W_nonempty);
+  return og_is(op, "reduce") && (og_result_find(op, "indices") >= 0 || og_results_are(op, "int64"));
 }
 
 // Autocast policies: the value in the descriptor, and words.
