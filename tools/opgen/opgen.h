@@ -186,7 +186,6 @@ extern og_tables og;
   XX(factory) \
   XX(random) \
   XX(onlyinplace) \
-  XX(cpuscalars) \
   XX(idempotent) \
   XX(noalias) \
   XX(noalias_others) \

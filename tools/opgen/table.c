@@ -229,7 +229,8 @@ void og_write_impl(FILE *to, const og_op *op) {
   bool chained = og_is(op, "pointwise") || og_is(op, "reduce");
   fprintf(to, ".chained = %d, ", chained && og_has_generated_kernel(op));
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .overlap = %d, .faults = %d, ",
-          og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
+          og_is_nonempty(op), op->mask_params && og_has(op, OG_W_promote),
+          og_has(op, OG_W_idempotent),
           og_has(op, OG_W_noalias_others) ? 2 : og_has(op, OG_W_noalias), og_faults(op));
   bool row_major = op->order.text && !strcmp(op->order.text, "rows");
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, .order = 0x%x, .row_major = %d, ",
