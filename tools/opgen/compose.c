@@ -321,8 +321,6 @@ static const char *write_argument(context *x, const og_node *n, const og_param *
 int og_write_arguments(context *x, const og_node *call, const og_op *op, bool *wide) {
   const char *given[OG_MAX_PARAMS] = {NULL};
   bool driven = og_find(op->name) == op;  // the op fills in its defaults
-  if (op->result_list)
-    og_die(call->location, "%s returns a list in formula of %s", op->name, x->op->name);
   for (int i = 0; i < call->count; i++) {
     int at = target_of(x, call, op, i);
     if (given[at])
@@ -363,6 +361,8 @@ static value write_call(context *x, const og_node *call) {
   const og_op *op = og_callee(call->text);
   bool wide, formula = op == og_formula_named(call->text);
   result r = begin_call(x);
+  if (op->result_list)
+    og_die(call->location, "%s returns a list in formula of %s", op->name, x->op->name);
   if (formula && op->result_count != 1)
     og_die(call->location, "%s has several results in formula of %s", call->text, x->op->name);
   int arguments = og_write_arguments(x, call, op, &wide);
@@ -377,6 +377,16 @@ static value write_call(context *x, const og_node *call) {
                                   : "",
             to, descriptor(op->name), arguments);
   return end_call(x, &r);
+}
+
+// A body of Tensor[] is a call of an op that returns a list.
+void og_write_list_call(context *x, const og_node *call) {
+  const og_op *op = call->kind == OG_CALL ? og_find(call->text) : NULL;
+  bool wide;
+  if (!op || !op->result_list) og_die(call->location, "the body of %s is not a list", x->op->name);
+  int arguments = og_write_arguments(x, call, op, &wide);
+  fprintf(x->to, "%sPX_F_TRY(px_op_call(%s, PX_CALL_NEW, a%d, (void **)&call->list));\n", x->indent,
+          descriptor(op->name), arguments);
 }
 
 // A helper takes typed arguments, as declared in its line.

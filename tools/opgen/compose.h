@@ -58,6 +58,7 @@ void og_write_branch(context *x, const og_node *n, const char *const *to, int co
 // Stores one tensor.
 void og_write_into(context *x, const char *target, const og_node *n);
 const char *og_write_list(context *x, const og_node *n, og_type type);
+void og_write_list_call(context *x, const og_node *call);
 // Stores the tensors of a formula in `to`.
 void og_write_many(context *x, const og_node *n, const char *const *to, int count);
 // Writes the calls of a formula and returns its value.

@@ -273,7 +273,10 @@ static void write_results(context *x, const og_op *op, const og_node *node) {
   const char *place[OG_OP_RESULTS];
   write_body_lets(x, op, node);
   if (op->result_list) {
-    if (node->kind != OG_LIST) og_die(node->location, "the body of %s is not a list", op->name);
+    if (node->kind != OG_LIST) {
+      og_write_list_call(x, node);
+      return;
+    }
     const char *list = og_write_list(x, node, OG_TENSORS);
     fprintf(x->to, "  const px_value list = %s;\n", list);
     fprintf(x->to, "  PX_TRY(px_list_new(&call->list, list.v.tensors, list.n));\n");

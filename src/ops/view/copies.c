@@ -94,10 +94,6 @@ PX_RUN(_chunk_cat) {
   return status;
 }
 
-// Ordinary views. PyTorch's unsafe variants skip view tracking.
-PX_RUN(unsafe_chunk) { return px_chunk(&call->list, args->self, args->chunks, args->dim); }
-PX_RUN(unsafe_split) { return px_split(&call->list, args->self, args->split_size, args->dim); }
-
 // Sums over the leading dimensions and those of target size 1. A sum over all dimensions, to a
 // 0-dim tensor, is int64 for integers.
 PX_RUN(sum_to_size) {

@@ -238,11 +238,6 @@ PX_RUN(split_with_sizes) {
   return parts_finish(call, &p, split_into(&p, self, dim, 0, sizes.v.ints));
 }
 
-PX_RUN(split_sizes) {
-  return px_split_with_sizes(&call->list, args->self, args->split_size.v.ints, args->split_size.n,
-                             args->dim);
-}
-
 PX_RUN(chunk) {
   px_tensor *self = args->self;
   int64_t chunks = args->chunks;
@@ -302,15 +297,3 @@ PX_RUN(tensor_split_tensor) {
   if (!splits->ndim) return px_tensor_split(&call->list, args->self, points[0], args->dim);
   return px_tensor_split_at(&call->list, args->self, points, flat->numel, args->dim);
 }
-
-PX_RUN(hsplit) {
-  return px_tensor_split(&call->list, args->self, args->sections, args->self->ndim > 1);
-}
-PX_RUN(vsplit) { return px_tensor_split(&call->list, args->self, args->sections, 0); }
-PX_RUN(dsplit) { return px_tensor_split(&call->list, args->self, args->sections, 2); }
-static px_status split_at(px_call *call, const px_tensor *self, px_value at, int64_t dim) {
-  return px_tensor_split_at(&call->list, self, at.v.ints, at.n, dim);
-}
-PX_RUN(hsplit_at) { return split_at(call, args->self, args->indices, args->self->ndim > 1); }
-PX_RUN(vsplit_at) { return split_at(call, args->self, args->indices, 0); }
-PX_RUN(dsplit_at) { return split_at(call, args->self, args->indices, 2); }
