@@ -346,6 +346,19 @@ PX_TEST(loops_repeat_formulas) {
           "  shape any\n  doc D.\n",
           "4:8: unknown name 'b' in formula of x");
 }
+PX_TEST(calls_of_do_lines_precede_the_body) {
+  show("x", OP
+       "  kind composite inplace\n  let a = x(self, self)\n  let b = x(a, other)\n"
+       "  do x_(a, other) if numel(self) > 0\n  body a\n  shape any\n  doc D.\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text,
+               "  {  // do\n    if (c1) {\n"
+               "      const px_value a2[] = {PX_T(t[0]), a[1], {0}};\n"
+               "      PX_F_TRY(px__f_call_in_place(&t[1], &px__op_x, a2));\n    }\n  }\n"
+               "  px__f_release(&t[1]);\n  results[0] = px__f_tensor(PX_T(t[0]));\n"));
+  CHECK(!strstr(text, "// b"));
+  REFUSED(GOOD "  do x(self, other)\n", "5:6: do of x, which has no body");
+}
 // Elements are read only where the choice needs them. Checks of lets follow the lets.
 PX_TEST(some_reads_elements) {
   show("x", GOOD

@@ -487,6 +487,7 @@ static void analyse_lets(og_op *op) {
   for (op->let_count = 0; op->let_count < count;) {
     const og_field *f = &op->let_fields[op->let_count];
     if (!strcmp(f->name, "do")) {
+      if (!op->body.text) og_die(f->location, "do of %s, which has no body", op->name);
       op->lets[op->let_count++] = act_of(f);
       continue;
     }
