@@ -171,7 +171,9 @@ $(NCCLLIB): $(O)/backends/nccl/nccl.o
 NVFLAGS  ?= --compress-mode=size -O3 -diag-suppress 186,514
 CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
-CUDAOBJ  := $(call built,$(wildcard backends/cuda/host/*/*.c)) $(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o) $(O)/gen/cuda_modules.o
+CUDAOBJ  := $(call built,$(wildcard backends/cuda/host/*/*.c)) $(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o) $(O)/gen/cuda_modules.o $(O)/gen/cuda_sources.o
+CHAINTEXT := phlox/tables/dtypes.h=include/phlox/tables/dtypes.h cuda/params.h=backends/cuda/params.h scalars.h=backends/scalars.h \
+  special.h=backends/special.h $(foreach f,standard device math fold chain,$f.cuh=backends/cuda/kernels/$f.cuh)
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
 $(CUDAOBJ): INCLUDES += $(addprefix -isystem ,$(TOOLKIT))
 define fatbin
@@ -179,12 +181,16 @@ define fatbin
 endef
 $(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu | $(GENHEAD)
 	$(fatbin)
+# The same ops in chains are compiled without contraction, too (host/chain).
+$(addprefix $(O)/cuda/,$(addsuffix .fatbin,$(filter-out %_optim,$(CUDAGEN)))): NVFLAGS += -fmad=false
 $(O)/cuda/%.fatbin: $(O)/gen/%.cu
 	$(fatbin)
 $(O)/bin2c: tools/bin2c.c
 	$(call say,HOSTCC)$(TOOL) -o $@ $<
 $(O)/gen/cuda_modules.c: $(O)/bin2c $(FATBINS)
-	$(call say,BIN2C)$(O)/bin2c $@ $(FATBINS)
+	$(call say,BIN2C)$(O)/bin2c $@ modules $(foreach f,$(FATBINS),$(basename $(notdir $f))=$f)
+$(O)/gen/cuda_sources.c: $(O)/bin2c $(foreach f,$(CHAINTEXT),$(lastword $(subst =, ,$f)))
+	$(call say,BIN2C)$(O)/bin2c $@ sources $(CHAINTEXT)
 $(O)/libphlox_cuda.so: $(CUDAOBJ) backends/cuda/exports.map
 	$(call say,LD)$(LINK) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map -o $@ $(filter %.o,$^) -lm -ldl
 

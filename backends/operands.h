@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of all backends for the operands and number lists of a launch.
+// Helpers of all backends for the operands and number lists of a launch, and for chains.
 #pragma once
 #include <math.h>
 
@@ -112,4 +112,35 @@ static inline int64_t px__list_product(const px_value *v) {
 // The factor of an n-element Fourier transform, by normalization: 0: 1; 1: 1 / sqrt(n); 2: 1 / n.
 static inline double px__fft_scale(int normalization, double n) {
   return normalization == 0 ? 1 : normalization == 1 ? 1 / __builtin_sqrt(n) : 1 / n;
+}
+
+// ---- buffers of a chain's results (px_chain_step) that are not stored
+
+// True if the buffer of step `owner` can take the result of step k: nothing reads it after k. Step
+// k may read it itself, since kernels work in place, but not with elements of another size.
+static inline bool px__chain_slot_is_free(const px_chain_step *steps, int owner, int last_use,
+                                          int k) {
+  bool same = px__dtypes[steps[owner].dtype].size == px__dtypes[steps[k].dtype].size;
+  return last_use < k || (last_use == k && same);
+}
+
+// Gives each result without memory a buffer that no later reader of another result needs: its
+// number in slots[], or -1. Returns the number of buffers.
+static inline int px__chain_slots(const px_chain_step *steps, int count, int *slots) {
+  int last_use[PX_CHAIN_STEPS], owner[PX_CHAIN_STEPS], used = 0;
+  for (int k = 0; k < count; k++) last_use[k] = k;
+  for (int k = 0; k < count; k++)
+    for (int i = 1; i < steps[k].operand_count; i++)
+      if (steps[k].sources[i] < 0) last_use[~steps[k].sources[i]] = k;
+  last_use[count - 1] = count;
+  for (int k = 0; k < count; k++) {
+    slots[k] = -1;
+    if (steps[k].stores >= 0) continue;
+    int slot = 0;
+    while (slot < used && !px__chain_slot_is_free(steps, owner[slot], last_use[owner[slot]], k))
+      slot++;
+    used += slot == used;
+    owner[slot] = k, slots[k] = slot;
+  }
+  return used;
 }

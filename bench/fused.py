@@ -2,7 +2,8 @@
 """torch.compile in Phlox and PyTorch, in turns in one process: python3 bench/fused.py [ROWS]. DEVICE is "cpu" (default) or "cuda", THREADS the CPU threads (2).
 
 Each row is a formula of pointwise ops: call by call, and compiled. Prints minimum milliseconds of TURNS (12) turns and two ratios: Phlox's own gain, and its
-compiled time to PyTorch's. The lower bound of a row is its traffic: each input is read once and each result written once.
+compiled time to PyTorch's. The lower bound of a row is its traffic: each input is read once and each result written once. On a GPU the last columns are the
+MiB that a compiled call allocates at most, and the seconds of its first call (PHLOX_CACHE=0: with an empty cache).
 """
 import os, sys, time, warnings
 
@@ -41,6 +42,12 @@ ROWS = {  # name: function of the library and tensors, shapes
     "layer norm by formula, 1024 x 1024": (norm, [(1024, 1024), (1024,), (1024,)]),
     "adamw by formula, 1 M": (adamw, [(M,)] * 4),
 }
+ROWS |= {  # too large for the CPU
+    "chain with mean, 64 M": (lambda t, x: chain(x).mean(), [(64 * M,)]),
+    "gelu by formula, 64 M": (ROWS["gelu by formula, 1 M"][0], [(64 * M,)]),
+    "layer norm by formula, 16384 x 1024": (norm, [(16384, 1024), (1024,), (1024,)]),
+    "adamw by formula, 64 M": (adamw, [(64 * M,)] * 4),
+} if DEVICE == "cuda" else {}
 
 
 def prepared(library, function, shapes):
@@ -62,20 +69,32 @@ def seconds(library, call):
     return time.perf_counter() - begin
 
 
+def peak(library, call):
+    """MiB that a call allocates at most."""
+    before = library.cuda.memory_allocated()
+    library.cuda.reset_peak_memory_stats()
+    call()
+    return (library.cuda.max_memory_allocated() - before) / 2**20
+
+
 def main(*names):
     libraries = [library for library in (phlox, pytorch) if library]
     print(f"{DEVICE}, {THREADS} threads, {TURNS} turns; load {os.getloadavg()[0]:.1f}")
-    print(f"{'ms':36}{'calls':>9}{'compiled':>9}{'gain':>7}" + f"{'PyTorch':>10}{'compiled':>9}{'ratio':>7}" * bool(pytorch))
+    print(f"{'ms':36}{'calls':>9}{'compiled':>9}{'gain':>7}" + f"{'PyTorch':>10}{'compiled':>9}{'ratio':>7}" * bool(pytorch) + f"{'MiB':>9}{'first':>7}" * len(libraries) * (DEVICE == "cuda"))
     for name, (function, shapes) in ROWS.items():
         if not any(part in name for part in names or [""]):
             continue
         calls = [(library, call) for library in libraries for call in prepared(library, function, shapes)]
-        least = [min(seconds(*call) for _ in range(2)) for call in calls]
+        first = [seconds(*call) for call in calls]
+        least = [seconds(*call) for call in calls]
         for _ in range(TURNS):
             least = [min(best, seconds(*call)) for best, call in zip(least, calls)]
         ms = [1e3 * one for one in least]
         row = f"{name:36}{ms[0]:9.3f}{ms[1]:9.3f}{ms[0] / ms[1]:7.2f}"
-        print(row + (f"{ms[2]:10.3f}{ms[3]:9.3f}{ms[3] / ms[1]:7.2f}" if pytorch else ""), flush=True)
+        row += f"{ms[2]:10.3f}{ms[3]:9.3f}{ms[3] / ms[1]:7.2f}" if pytorch else ""
+        if DEVICE == "cuda":
+            row += "".join(f"{peak(*call):9.0f}{one:7.2f}" for call, one in list(zip(calls, first))[1::2])
+        print(row, flush=True)
 
 
 if __name__ == "__main__":

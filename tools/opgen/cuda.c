@@ -89,6 +89,54 @@ static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
   fprintf(to, "}\n");
 }
 
+// Parameters that the expression mentions, whatever is() returns.
+static unsigned used_params(const og_op *op) {
+  og_expr no = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, false);
+  og_expr yes = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, true);
+  return no.used | yes.used;
+}
+
+// The arguments of lambda_of: an operand or a number, and the parameter of a `has_NAME` after it.
+static const char *arguments_of(const og_op *op) {
+  const char *list = "";
+  unsigned used = used_params(op);
+  int tensor = op->result_count;
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    bool is_tensor = p->type == OG_TENSOR;
+    if (used >> i & 1u)
+      list = og_format("%s{%d, %d, %d}, ", list, is_tensor ? tensor : -1,
+                       is_tensor ? -1 : number_at(op, i), p->optional ? i : -1);
+    tensor += is_tensor;
+  }
+  return list;
+}
+
+// Returns the expression as a C++ lambda of the used parameters, each optional one followed by
+// `has_NAME`, and of the result of is(), if any.
+static const char *lambda_of(const og_op *op, const og_stamp *s) {
+  og_expr no = og_rewrite(op, op->expr.text, op->expr.location, s->math, s->number, NULL, false);
+  og_expr yes = og_rewrite(op, op->expr.text, op->expr.location, s->math, s->number, NULL, true);
+  const char *list = "", *locals = "";
+  unsigned used = used_params(op);
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    if (!(used >> i & 1u)) continue;
+    bool mask = op->mask_params >> i & 1u;
+    const char *type = p->type != OG_TENSOR ? s->number : mask ? "bool" : s->c;
+    list = og_format("%s%s%s %s", list, *list ? ", " : "", type, p->name);
+    if (p->optional) list = og_format("%s, bool has_%s", list, p->name);
+  }
+  if (no.has_test) list = og_format("%s%sbool truth", list, *list ? ", " : "");
+  if (no.extremes)
+    locals = og_format("const %s highest = k_highest_%s(), lowest = k_lowest_%s(); ", s->c,
+                       s->suffix, s->suffix);
+  const char *cast = returns_bool(op) ? "bool" : s->c;
+  return no.has_test ? og_format("[&](%s) { %sreturn truth ? (%s)(%s) : (%s)(%s); }", list, locals,
+                                 cast, yes.text, cast, no.text)
+                     : og_format("[&](%s) { %sreturn (%s)(%s); }", list, locals, cast, no.text);
+}
+
 static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   og_expr e = og_rewrite(op, op->expr.text, op->expr.location, "f32", "float", NULL, false);
   unsigned bools = returns_bool(op) ? 1 : 0;
@@ -116,6 +164,11 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   for (int i = 0; i < count; i++)
     if (og_in_set(op, &stamps[i]))
       fprintf(to, "          [%s] = \"%s_%s\",\n", stamps[i].dtype, op->name, stamps[i].suffix);
+  fprintf(to, "      },\n      .argument_count = %d, .arguments = {%s}, .lambdas = {\n",
+          __builtin_popcount(used_params(op)), arguments_of(op));
+  for (int i = 0; i < count; i++)
+    if (og_in_set(op, &stamps[i]) && !is_complex(&stamps[i]))
+      fprintf(to, "          [%s] = %s,\n", stamps[i].dtype, og_quote(lambda_of(op, &stamps[i])));
   fprintf(to, "      }};\n  return px__cuda_pointwise_run(l, &op);\n}\n");
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
 }
@@ -132,15 +185,27 @@ static const fold_stamp fold_stamps[] = {{"i64", "int64_t", "i64", "int64_t"},
                                          {"c128", "k_complex_c128", "c128", "k_complex_c128"}};
 enum { FOLDS = sizeof fold_stamps / sizeof *fold_stamps };
 
-static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s, const char *name,
-                       const char *arguments, const char *text) {
+static const char *part_of(const og_op *op, bool wide, const fold_stamp *s, const char *name,
+                           const char *arguments, const char *text) {
   static const char *const names[] = {"a", "b", "n", NULL};
   const char *c = wide ? s->wide_c : s->c, *suffix = wide ? s->wide : s->suffix;
   const char *number = og_stamp_of(suffix)->number;
   og_expr e = og_rewrite(op, text, op->fold.location, suffix, number, names, false);
   if (e.used) og_die(op->fold.location, "fold of %s mentions a parameter", op->name);
-  fprintf(to, "  static __device__ __forceinline__ %s %s(%s) { return (%s)(%s); }\n", c, name,
-          arguments, c, e.text);
+  return og_format("  static __device__ __forceinline__ %s %s(%s) { return (%s)(%s); }\n", c, name,
+                   arguments, c, e.text);
+}
+
+// The members of a fold's struct.
+static const char *members_of(const og_op *op, const fold_stamp *s) {
+  og_fold f = og_fold_parse(op);
+  return og_format(
+      "  typedef %s T;\n  typedef %s D;\n%s%s%s%s%s", s->c, s->wide_c,
+      part_of(op, true, s, "identity", "", f.identity),
+      part_of(op, false, s, "map", og_format("%s b", s->c), f.map),
+      part_of(op, false, s, "combine", og_format("%s a, %s b", s->c, s->c), f.combine),
+      part_of(op, true, s, "merge", og_format("%s a, %s b", s->wide_c, s->wide_c), f.combine),
+      part_of(op, true, s, "finish", og_format("%s a, int64_t n", s->wide_c), f.finish));
 }
 
 // Folds to bool or a count only test complex numbers for nonzero.
@@ -151,19 +216,12 @@ static bool fold_has(const og_op *op, int stamp_at) {
 }
 
 static void write_fold(FILE *to, const og_op *op, bool complex) {
-  og_fold f = og_fold_parse(op);
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
   for (int i = 0; i < FOLDS; i++) {
     const fold_stamp *s = &fold_stamps[i];
     if (!fold_has(op, i) || is_complex(og_stamp_of(s->suffix)) != complex) continue;
-    fprintf(to, "struct fold_%s_%s {\n  typedef %s T;\n  typedef %s D;\n", op->name, s->suffix,
-            s->c, s->wide_c);
-    write_part(to, op, true, s, "identity", "", f.identity);
-    write_part(to, op, false, s, "map", og_format("%s b", s->c), f.map);
-    write_part(to, op, false, s, "combine", og_format("%s a, %s b", s->c, s->c), f.combine);
-    write_part(to, op, true, s, "merge", og_format("%s a, %s b", s->wide_c, s->wide_c), f.combine);
-    write_part(to, op, true, s, "finish", og_format("%s a, int64_t n", s->wide_c), f.finish);
-    fprintf(to, "};\nK_FOLD(%s, %s)\n", op->name, s->suffix);
+    fprintf(to, "struct fold_%s_%s : k_stored {\n%s};\nK_FOLD(%s, %s)\n", op->name, s->suffix,
+            members_of(op, s), op->name, s->suffix);
   }
   fprintf(to, "\n");
 }
@@ -172,17 +230,20 @@ static void write_fold_row(FILE *to, const og_op *op) {
   static const char *const ways[] = {"rows", "columns", "join"};
   fprintf(to,
           "static px_status run_%s(const px_launch *l) {\n"
-          "  static const char *const functions[%d][3] = {\n",
-          op->name, FOLDS);
+          "  static const px__cuda_fold op = {\n      .functions = {\n",
+          op->name);
   for (int i = 0; i < FOLDS; i++) {
-    fprintf(to, "      {");
+    if (!fold_has(op, i)) continue;
+    fprintf(to, "          [%d] = {", i);
     for (int k = 0; k < 3; k++)
-      fprintf(to, "%s%s", k ? ", " : "",
-              fold_has(op, i) ? og_format("\"%s_%s_%s\"", op->name, fold_stamps[i].suffix, ways[k])
-                              : "NULL");
+      fprintf(to, "%s\"%s_%s_%s\"", k ? ", " : "", op->name, fold_stamps[i].suffix, ways[k]);
     fprintf(to, "},\n");
   }
-  fprintf(to, "  };\n  return px__cuda_fold_run(l, functions);\n}\n");
+  fprintf(to, "      },\n      .members = {\n");
+  for (int i = 0; i < FOLDS; i++)
+    if (fold_has(op, i) && !is_complex(og_stamp_of(fold_stamps[i].suffix)))
+      fprintf(to, "          [%d] = %s,\n", i, og_quote(members_of(op, &fold_stamps[i])));
+  fprintf(to, "      }};\n  return px__cuda_fold_run(l, &op);\n}\n");
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
 }
 

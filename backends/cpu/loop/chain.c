@@ -37,7 +37,7 @@ typedef struct step {
   int count;        // operands
   int dtype, row_dtype;
   char *store;  // memory of the result, or NULL
-  int slot;     // buffer of a result without memory
+  int slot;     // buffer of a result without memory, or -1
   input inputs[];
 } step;
 struct px__chain {
@@ -99,30 +99,13 @@ static void prepare(step *to, const px_chain_step *from, step *const *steps, con
   }
 }
 
-// True if the slot of step `owner` can take the result of step k: nothing reads it after k. Step k
-// may read it itself, since row functions work in place, but not with elements of another size.
-static bool is_free(const px__chain *c, int owner, int last_use, int k) {
-  bool same = px__cpu_item[c->steps[owner]->dtype] == px__cpu_item[c->steps[k]->dtype];
-  return last_use < k || (last_use == k && same);
-}
-
-// Gives each result without memory a buffer that no later reader of another result needs.
-static void assign_slots(px__chain *c) {
-  int last_use[PX_CHAIN_STEPS], owner[PX_CHAIN_STEPS];
-  for (int k = 0; k < c->count; k++) last_use[k] = k;
-  for (int k = 0; k < c->count; k++)
-    for (int i = 1; i < c->steps[k]->count; i++)
-      if (c->steps[k]->inputs[i].step >= 0) last_use[c->steps[k]->inputs[i].step] = k;
-  last_use[c->count - 1] = c->count;
+static void assign_slots(px__chain *c, const px_chain_step *from) {
+  int slots[PX_CHAIN_STEPS];
   int64_t item = 1;
+  c->slots = px__chain_slots(from, c->count, slots);
   for (int k = 0; k < c->count; k++) {
-    step *s = c->steps[k];
-    if (px__cpu_item[s->dtype] > item) item = px__cpu_item[s->dtype];
-    if (s->store) continue;
-    int slot = 0;
-    while (slot < c->slots && !is_free(c, owner[slot], last_use[owner[slot]], k)) slot++;
-    c->slots += slot == c->slots;
-    owner[slot] = k, s->slot = slot;
+    c->steps[k]->slot = slots[k];
+    if (px__cpu_item[c->steps[k]->dtype] > item) item = px__cpu_item[c->steps[k]->dtype];
   }
   c->block = CACHE / (item * (c->slots + 1)) / 64 * 64;
   c->block = c->block < MIN_BLOCK ? MIN_BLOCK : c->block > MAX_BLOCK ? MAX_BLOCK : c->block;
@@ -260,7 +243,7 @@ PX_KERNEL(chain) {
     own += from[k].operand_count;
     if (c.operands < from[k].operand_count) c.operands = from[k].operand_count;
   }
-  assign_slots(&c);
+  assign_slots(&c, from);
   if (folds) return run_fold(l, &from[all - 1], &c);
   int64_t n = px_operand_numel(&l->operands[0]);
   px__cpu_plan plan =

@@ -83,6 +83,11 @@ K_PUT(__nv_bfloat16, __float2bfloat16_rn((float)x))
 K_PUT(float, (float)x)
 K_PUT(double, (double)x)
 
+template <typename C>
+static __device__ __forceinline__ C k_number_as(k_number x) {
+  return k_is_real<C>::value ? (C)x.f : (C)x.i;
+}
+
 // Compute type of storage type S.
 template <typename S>
 struct k_type {

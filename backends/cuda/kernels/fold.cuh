@@ -13,6 +13,18 @@
 // Elements a thread accumulates in T; vectors in flight a thread, by rows and by columns.
 enum { K_FLUSH = 16, K_ROW_AHEAD = 8, K_COLUMN_AHEAD = 8 };
 
+// How folds read elements: from memory. A fold at the end of a chain computes them (chain.cuh).
+struct k_stored {
+  template <typename S, int N>
+  static __device__ __forceinline__ k_loaded<S, N> read(const k_fold &, const void *at) {
+    return *(const k_loaded<S, N> *)at;
+  }
+  template <typename T>
+  static __device__ __forceinline__ T read_any(const k_fold &p, const void *at) {
+    return k_load<T>(at, p.in_dtype);
+  }
+};
+
 template <typename F>
 struct k_merge {
   __device__ __forceinline__ typename F::D operator()(typename F::D a, typename F::D b) const {
@@ -37,7 +49,7 @@ static __device__ __forceinline__ void k_opaque(int *x) { asm volatile("" : "+r"
 // first half is then loaded unconditionally, with the last vector repeated for missing ones:
 // this needs fewer predicates than vectors, and loads would wait for each other's predicates.
 template <typename F, typename S, int N, int COUNT, bool ALL>
-static __device__ __forceinline__ void k_fold_vectors(typename F::T *part,
+static __device__ __forceinline__ void k_fold_vectors(const k_fold &p, typename F::T *part,
                                                       const k_loaded<S, N> *from, int lanes,
                                                       int left) {
   k_loaded<S, N> v[COUNT] = {};  // undefined values would occupy registers throughout
@@ -45,9 +57,9 @@ static __device__ __forceinline__ void k_fold_vectors(typename F::T *part,
 #pragma unroll
   for (int u = 0; u < COUNT; u++)
     if (!ALL && u < COUNT / 2)
-      v[u] = from[u * lanes < left ? u * lanes : left - 1];
+      v[u] = F::template read<S, N>(p, from + (u * lanes < left ? u * lanes : left - 1));
     else if (ALL || u * lanes < left)
-      v[u] = from[u * lanes];
+      v[u] = F::template read<S, N>(p, from + u * lanes);
 #pragma unroll
   for (int u = 0; u < COUNT; u++)
 #pragma unroll
@@ -58,9 +70,10 @@ static __device__ __forceinline__ void k_fold_vectors(typename F::T *part,
 // Accumulates elements [begin, end) of a dense row stored as S, in steps of `lanes` vectors of
 // N. All threads of a warp have rows of equal length, so branches are uniform.
 template <typename F, typename S, int N>
-static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, int64_t begin,
-                                                             int64_t end, int lane, int lanes) {
+static __device__ __forceinline__ typename F::D k_fold_dense(const k_fold &p, const char *row,
+                                                             int64_t begin, int64_t end, int lane) {
   typedef typename F::T T;
+  const int lanes = p.lanes;
   enum { AHEAD = N > 8 ? 2 : K_ROW_AHEAD };
   typename F::D sum = F::identity();
   const k_loaded<S, N> *from = (const k_loaded<S, N> *)row + begin / N + lane;
@@ -72,9 +85,9 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, in
 #pragma unroll 1
     for (int round = 0; round < K_FLUSH && left > 0; round += AHEAD) {
       if (left >= AHEAD * lanes)
-        k_fold_vectors<F, S, N, AHEAD, true>(part, from, lanes, 0);
+        k_fold_vectors<F, S, N, AHEAD, true>(p, part, from, lanes, 0);
       else
-        k_fold_vectors<F, S, N, AHEAD, false>(part, from, lanes, (int)left - lane);
+        k_fold_vectors<F, S, N, AHEAD, false>(p, part, from, lanes, (int)left - lane);
       from += AHEAD * lanes, left -= AHEAD * lanes;
     }
 #pragma unroll
@@ -82,7 +95,8 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, in
   }
 #pragma unroll 1
   for (int64_t i = end / N * N + lane; i < end; i += lanes)
-    sum = F::merge(sum, (typename F::D)F::map((T)k_get(((const S *)row)[i])));
+    sum = F::merge(
+        sum, (typename F::D)F::map((T)k_get(F::template read<S, 1>(p, (const S *)row + i)[0])));
   return sum;
 }
 // Unaligned rows are read by elements.
@@ -90,8 +104,8 @@ template <typename F, typename S>
 static __device__ __forceinline__ typename F::D k_fold_stored(const k_fold &p, const char *row,
                                                               int64_t begin, int64_t end,
                                                               int lane) {
-  return p.vector ? k_fold_dense<F, S, 16 / sizeof(S)>(row, begin, end, lane, p.lanes)
-                  : k_fold_dense<F, S, 1>(row, begin, end, lane, p.lanes);
+  return p.vector ? k_fold_dense<F, S, 16 / sizeof(S)>(p, row, begin, end, lane)
+                  : k_fold_dense<F, S, 1>(p, row, begin, end, lane);
 }
 
 template <typename F>
@@ -104,8 +118,8 @@ static __device__ __forceinline__ typename F::D k_fold_any(const k_fold &p, cons
     T part = (T)F::identity();
 #pragma unroll 1
     for (int round = 0; round < K_FLUSH && i < end; round++, i += lanes)
-      part = F::combine(
-          part, F::map(k_load<T>(row + k_locate_in(p.reduced, p.reduced_count, i), p.in_dtype)));
+      part = F::combine(part, F::map(F::template read_any<T>(
+                                  p, row + k_locate_in(p.reduced, p.reduced_count, i))));
     sum = F::merge(sum, (typename F::D)part);
   }
   return sum;
@@ -210,7 +224,7 @@ static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char
       for (int u = 0; u < K_COLUMN_AHEAD; u++)
         if (i + u * 8 < end)
           v[u] =
-              *(const k_loaded<S, N> *)(from + k_locate_in(p.reduced, p.reduced_count, i + u * 8));
+              F::template read<S, N>(p, from + k_locate_in(p.reduced, p.reduced_count, i + u * 8));
 #pragma unroll
       for (int u = 0; u < K_COLUMN_AHEAD; u++) {
         if (i + u * 8 >= end) break;

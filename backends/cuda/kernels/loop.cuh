@@ -9,11 +9,6 @@
 #pragma once
 #include "math.cuh"
 
-template <typename C>
-static __device__ __forceinline__ C k_number_as(k_number x) {
-  return k_is_real<C>::value ? (C)x.f : (C)x.i;
-}
-
 // Operand I of the loop, stored as S.
 template <typename S, int I, int N>
 struct k_in {

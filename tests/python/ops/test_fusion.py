@@ -6,6 +6,7 @@ import random
 import unittest
 import warnings
 
+os.environ.setdefault("PHLOX_FUSE_COMPILE", "wait")  # on a GPU a chain runs as one kernel at once
 import phlox as torch
 
 COUNT, SEED = int(os.environ.get("FUSION_PROGRAMS", "1500")), int(os.environ.get("FUSION_SEED", "1"))
@@ -151,4 +152,4 @@ class Fusion(unittest.TestCase):
     def test_random_programs_on_a_device_give_equal_bits(self):
         global BINARY
         BINARY = [name for name in BINARY if name not in FAULTING]
-        self.compare("cuda", SEED, COUNT // 3)
+        self.compare("cuda", SEED, COUNT // (25 if torch.cuda._backend_name() == "cuda" else 3))  # kernels are compiled

@@ -4,15 +4,16 @@
 #include "cuda_backend.h"
 #include "device/work/work.h"
 
-static px_core core = {.size = sizeof core, .abi = PX_BACKEND_ABI, .error = px_error_set};
+static px_core core = {
+    .size = sizeof core, .abi = PX_BACKEND_ABI, .error = px_error_set, .env = px_env_read};
 
 // Other implementations cover weight norms, volumes, attention with dropout, values-only sorts,
-// counts, unique_consecutive, pads, cat of rows, and embedding bags.
+// counts, unique_consecutive, pads, cat of rows, and embedding bags. Chains need NVRTC.
 static bool is_optional(const char *name) {
   return !strncmp(name, "weight_", 7) || !strncmp(name, "conv3d_", 7) ||
          !strcmp(name, "attention_dropout") || !strcmp(name, "sorted") || !strcmp(name, "tally") ||
          !strcmp(name, "binned") || !strcmp(name, "kinds") || !strcmp(name, "pad_edges") ||
-         !strcmp(name, "joined") || !strncmp(name, "bag_", 4);
+         !strcmp(name, "joined") || !strncmp(name, "bag_", 4) || !strcmp(name, "chain");
 }
 
 PX_TEST(every_required_cpu_kernel_exists) {

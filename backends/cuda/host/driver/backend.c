@@ -6,6 +6,7 @@
 // CUDA_VISIBLE_DEVICES.
 #include <stdlib.h>
 
+#include "cuda/host/chain/chain.h"
 #include "cuda/host/library/cudnn.h"
 #include "cuda/host/library/cufft.h"
 #include "cuda/host/ops/kernel.h"
@@ -139,6 +140,11 @@ static int64_t library(const char *name) {
   return strcmp(name, "cudnn") == 0 ? px__cudnn_version() : 0;
 }
 
+// Without NVRTC there are no chains, and the core records no calls.
+static px_kernel find_kernel(const char *name) {
+  return !strcmp(name, "chain") && !px__cuda_can_compile() ? NULL : px__cuda_find(name);
+}
+
 static const px_backend table = {
     .size = sizeof(px_backend),
     .abi = PX_BACKEND_ABI,
@@ -176,7 +182,7 @@ static const px_backend table = {
     .event_query = px__cuda_event_query,
     .event_synchronize = px__cuda_event_synchronize,
     .event_elapsed = px__cuda_event_elapsed,
-    .find = px__cuda_find,
+    .find = find_kernel,
     .launch = launch,
     .launch_all = launch_all,
     .loads_late = px__cuda_loads_late,

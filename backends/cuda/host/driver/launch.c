@@ -56,7 +56,7 @@ static CUlibrary libraries[MODULES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int module_of(const char *name) {
-  int low = 0, high = px__cuda_module_count;
+  int low = 0, high = px__cuda_modules_count;
   while (low < high) {
     int middle = (low + high) / 2, order = strcmp(name, px__cuda_modules[middle].name);
     if (order == 0) return middle;
@@ -75,8 +75,8 @@ static px_status load_module(CUlibrary *out, const char **name, const char *want
     PX_CUDA_FAIL(PX_BUG, "the cuda backend has no module '%s'", wanted);
   *name = px__cuda_modules[module].name;
   if (!libraries[module])
-    PX_CUDA_TRY(cuLibraryLoadData(&libraries[module], px__cuda_modules[module].image, NULL, NULL, 0,
-                                  NULL, NULL, 0));
+    PX_CUDA_TRY(cuLibraryLoadData(&libraries[module], px__cuda_modules[module].content, NULL, NULL,
+                                  0, NULL, NULL, 0));
   *out = libraries[module];
   return PX_OK;
 }

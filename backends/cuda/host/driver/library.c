@@ -15,9 +15,9 @@ static void *open_in(const char *folder, const char *subfolder, const char *name
 
 // Opens pip's copy of an NVIDIA library next to this package, if installed.
 static void *open_pip(const char *name) {
-  static const char *const subfolder[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib",
-                                          "nvidia/cublas/lib", "nvidia/cufft/lib",
-                                          "nvidia/cusolver/lib"};
+  static const char *const subfolder[] = {"nvidia/cu13/lib",     "nvidia/cudnn/lib",
+                                          "nvidia/cublas/lib",   "nvidia/cufft/lib",
+                                          "nvidia/cusolver/lib", "nvidia/cuda_nvrtc/lib"};
   const int count = sizeof subfolder / sizeof *subfolder;
   char folder[1536];
   Dl_info self;

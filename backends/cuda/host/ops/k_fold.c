@@ -112,15 +112,21 @@ static void choose_rows(k_fold *p) {
   p->dense = is_dense(p, item), p->vector = p->dense && is_aligned(p);
   p->lanes = lanes_of(p, item);
 }
-static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
-                         size_t accumulator) {
+// Launches a function of a module, or `instead`.
+static px_status launch_way(const px_launch *l, k_fold *p, const char *module, const char *function,
+                            CUkernel instead, int64_t blocks) {
   void *params[] = {p};
+  const unsigned grid[3] = {grid_of(blocks), 1, 1}, block[3] = {K_BLOCK, 1, 1};
+  return instead ? px__cuda_launch_function(l, instead, grid, block, 0, params)
+                 : px__cuda_launch_3d(l, module, function, grid, block, 0, params);
+}
+static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
+                         size_t accumulator, CUkernel instead) {
   choose_rows(p);
   if (p->lanes == K_BLOCK || p->inner)
     PX_CUDA_PASS(allocate_parts(l, p, p->results, MIN_PART, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
-  return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
-                         params);
+  return launch_way(l, p, module, function, instead, (total + groups - 1) / groups);
 }
 // True if columns can be read in 16-byte vectors.
 static bool in_vectors(const k_fold *p) {
@@ -132,29 +138,30 @@ static bool in_vectors(const k_fold *p) {
   return good;
 }
 static px_status by_columns(const px_launch *l, k_fold *p, const char *module, const char *function,
-                            size_t accumulator) {
-  void *params[] = {p};
+                            size_t accumulator, CUkernel instead) {
   int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
   int64_t wide = !p->vector || !in_vectors(p) ? 1 : item == 2 ? 4 : 16 / item;
   int64_t width = p->kept[0].size, pieces = p->results / width * ((width / wide + 31) / 32);
   p->vector = wide > 1, p->inner = 0;
   PX_CUDA_PASS(allocate_parts(l, p, pieces, MIN_COLUMN, accumulator));
-  return px__cuda_launch(l, module, function, grid_of(pieces * p->parts), K_BLOCK, 0, params);
+  return launch_way(l, p, module, function, instead, pieces * p->parts);
+}
+
+bool px__cuda_fold_columns(const k_fold *p) {
+  return p->kept[0].size >= 8 && p->length > 1 &&
+         magnitude(p->kept[0].in) < magnitude(p->reduced[0].in);
 }
 
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
-                          const char *const variants[3], size_t accumulator) {
+                          const char *const variants[3], size_t accumulator, CUkernel instead) {
   if (p->results == 0) return PX_OK;
-  bool columns = p->kept[0].size >= 8 && p->length > 1 &&
-                 magnitude(p->kept[0].in) < magnitude(p->reduced[0].in);
-  PX_CUDA_PASS(columns ? by_columns(l, p, module, variants[1], accumulator)
-                       : by_rows(l, p, module, variants[0], accumulator));
+  PX_CUDA_PASS(px__cuda_fold_columns(p)
+                   ? by_columns(l, p, module, variants[1], accumulator, instead)
+                   : by_rows(l, p, module, variants[0], accumulator, instead));
   if (p->parts == 1) return PX_OK;
-  void *params[] = {p};
   p->lanes = p->parts > 64 ? K_BLOCK : 32;
   int64_t groups = K_BLOCK / p->lanes;
-  return px__cuda_launch(l, module, variants[2], grid_of((p->results + groups - 1) / groups),
-                         K_BLOCK, 0, params);
+  return launch_way(l, p, module, variants[2], NULL, (p->results + groups - 1) / groups);
 }
 
 // Index of the functions for a compute dtype.
@@ -169,21 +176,31 @@ static bool is_native(int compute, int in) {
   return in == (compute < PX_FLOAT16 ? PX_INT64 : compute);
 }
 
-px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
+px_status px__cuda_fold_open(k_fold *p, const char *const **variants, const char **members,
+                             int compute, const px__cuda_fold *op, const px_operand *out,
+                             const px_operand *in) {
+  *variants = op->functions[row_of(compute)], *members = op->members[row_of(compute)];
+  PX_CUDA_PASS(px__cuda_axes(p, out, NULL, in, true));
+  p->vector = is_native(compute, p->in_dtype);
+  if (p->vector) p->inner = inner_of(p);
+  return PX_OK;
+}
+
+px_status px__cuda_fold_run(const px_launch *l, const px__cuda_fold *op) {
+  if (px__cuda_asked(l, op)) return PX_OK;
   int c = l->compute;
-  const char *const *variants = functions[row_of(c)];
   bool complex = c == PX_COMPLEX64 || c == PX_COMPLEX128;
-  if (!variants[0] || (c >= PX_DTYPE_COMPUTED && !complex)) return px__cuda_missing(l, c);
+  if (!op->functions[row_of(c)][0] || (c >= PX_DTYPE_COMPUTED && !complex))
+    return px__cuda_missing(l, c);
   px_operand in = l->operands[l->operand_count - 1];
   int64_t strides[PX_MAX_DIMS];
   if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // truth value of complex numbers
     PX_CUDA_PASS(px__cuda_as(l, &in, c, strides));
+  const char *const *variants, *members;
   k_fold p;
-  PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &in, true));
-  p.vector = is_native(c, p.in_dtype);
-  if (p.vector) p.inner = inner_of(&p);
+  PX_CUDA_PASS(px__cuda_fold_open(&p, &variants, &members, c, op, &l->operands[0], &in));
   return px__cuda_reduce(l, &p, complex ? "kernels_cuda_complex" : "kernels_cuda_fold", variants,
-                         complex ? 16 : 8);
+                         complex ? 16 : 8, NULL);
 }
 
 // ---- batched launches: whole tensors

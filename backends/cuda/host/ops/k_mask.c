@@ -103,6 +103,6 @@ PX_CUDA_KERNEL(index_max) {
               .kept = {{1, 0, 0, 0}},
               .reduced = {{n, sizeof(int64_t), 0, 0}}};
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(px__cuda_reduce(l, &p, "kernels_cuda_fold", variants, sizeof(int64_t)));
+  PX_CUDA_PASS(px__cuda_reduce(l, &p, "kernels_cuda_fold", variants, sizeof(int64_t), NULL));
   return px__cuda_dense_close(&d);
 }

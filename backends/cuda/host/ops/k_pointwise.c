@@ -24,24 +24,25 @@ static void read_complex(k_loop *p, const px_operand *o, int i) {
   memcpy(&p->data[i], &parts[1], sizeof p->data[i]);
 }
 
-static void load_numbers(k_loop *p, const px_launch *l, const px__cuda_pointwise *op) {
+void px__cuda_read_numbers(const px_launch *l, const px__cuda_pointwise *op, k_number *numbers,
+                           uint32_t *has, uint32_t *truth) {
   bool real = l->compute >= PX_FLOAT16;  // scalars combined with complex operands are real
-  p->has = 0, p->truth = 0;
+  *has = 0, *truth = 0;
   for (int i = 0; i < l->param_count; i++)
-    if (l->params[i].kind != PX_ARG_NONE) p->has |= 1u << i;
+    if (l->params[i].kind != PX_ARG_NONE) *has |= 1u << i;
   for (int i = 0; i < op->number_count; i++) {
     if (op->numbers[i] < 0) continue;
     const px_value *v = &l->params[op->numbers[i]];
     if (real)
-      p->numbers[i].f = px_value_float(*v);
+      numbers[i].f = px_value_float(*v);
     else if (l->compute == PX_BOOL)
-      p->numbers[i].i = px_value_float(*v) != 0;
+      numbers[i].i = px_value_float(*v) != 0;
     else
-      p->numbers[i].i = px_value_int(*v);
+      numbers[i].i = px_value_int(*v);
   }
   if (op->test_text) {
     const px_value *v = &l->params[op->test_param];
-    p->truth = v->kind == PX_ARG_TEXT && !strcmp(v->v.text, op->test_text);
+    *truth = v->kind == PX_ARG_TEXT && !strcmp(v->v.text, op->test_text);
   }
 }
 
@@ -69,6 +70,7 @@ static px_status convert(const px_launch *l, px_operand *o, int dtype, scratch_c
 static void free_copies(scratch_copy **copies) { free(*copies); }
 
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op) {
+  if (px__cuda_asked(l, op)) return PX_OK;
   px_operand o[K_OPERANDS], result = l->operands[0];
   __attribute__((cleanup(free_copies))) scratch_copy *copies = NULL;  // allocated if needed
   int compute = l->compute;
@@ -99,7 +101,7 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
     else
       px__cuda_read(&p.value[i], &o[i], px__cuda_is_float(compute));
   }
-  load_numbers(&p, l, op);
+  px__cuda_read_numbers(l, op, p.numbers, &p.has, &p.truth);
   p.where = px__cuda_where(l);
   bool batched = false;
   // Operands converted before or after the launch cannot be batched.

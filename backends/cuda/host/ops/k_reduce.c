@@ -16,7 +16,7 @@ static px_status reduce(const px_launch *l, k_fold *p, const char *const (*funct
                          functions[in->dtype == PX_FLOAT64        ? 2
                                    : px__cuda_is_float(in->dtype) ? 1
                                                                   : 0],
-                         MAX_ACCUMULATOR);
+                         MAX_ACCUMULATOR, NULL);
 }
 
 // `values` is NULL for argmax and argmin.

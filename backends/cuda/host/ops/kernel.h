@@ -13,6 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
+// An argument of a chain's lambda: an operand or a number, the other is -1. has: index of an
+// optional parameter, of which a flag follows that it is given; or -1.
+typedef struct px__cuda_argument {
+  int8_t operand, number, has;
+} px__cuda_argument;
 typedef struct px__cuda_pointwise {
   const char *module, *functions[PX_DTYPE_COUNT];
   int operands;
@@ -21,18 +26,45 @@ typedef struct px__cuda_pointwise {
   int number_count, numbers[K_NUMBERS];  // indices of numeric parameters; -1: a text
   int test_param;
   const char *test_text;  // text compared by is(), or NULL
+  // The expression for chains, by compute dtype: a C++ lambda of the arguments, then of the result
+  // of is(), if any.
+  const char *lambdas[PX_DTYPE_COUNT];
+  int argument_count;
+  px__cuda_argument arguments[K_OPERANDS + K_NUMBERS];
 } px__cuda_pointwise;
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op);
 // functions[i][k]. i: int64, float32, float64, complex64, complex128. k: by rows, by columns, join.
-px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]);
+enum { PX__CUDA_FOLD_TYPES = 5 };
+typedef struct px__cuda_fold {
+  const char *functions[PX__CUDA_FOLD_TYPES][3];
+  const char *members[PX__CUDA_FOLD_TYPES];  // of the struct of a fold of real numbers, in CUDA C++
+} px__cuda_fold;
+px_status px__cuda_fold_run(const px_launch *l, const px__cuda_fold *op);
+// Prepares a fold for px__cuda_reduce; p->vector: its functions read the dtype without conversion.
+// Sets the functions, and the members (NULL: not of real numbers).
+px_status px__cuda_fold_open(k_fold *p, const char *const **variants, const char **members,
+                             int compute, const px__cuda_fold *op, const px_operand *out,
+                             const px_operand *in);
+// Reads the numbers of a launch for its compute dtype. Bit i of has: argument i is given; truth:
+// the result of is().
+void px__cuda_read_numbers(const px_launch *l, const px__cuda_pointwise *op, k_number *numbers,
+                           uint32_t *has, uint32_t *truth);
+// For chains: a launch without operands asks for the row of the kernel, and passes `stream`.
+static inline bool px__cuda_asked(const px_launch *l, const void *row) {
+  if (l->operands) return false;
+  *(const void **)l->stream = row;
+  return true;
+}
 // Fills in the axes of a reduction of `in` to one result or two (`second` may be NULL). `sorted`
 // allows any order of elements.
 px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second,
                         const px_operand *in, bool sorted);
 // Launches ways[0] (by rows) or ways[1] (by columns), then ways[2] to join parts, if any, with
-// accumulators of `accumulator` bytes. p->vector: columns may be read in vectors.
+// accumulators of `accumulator` bytes. p->vector: columns may be read in vectors. `instead`: a
+// kernel in place of ways[0] or ways[1], whose parameters begin with *p; or NULL.
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
-                          const char *const variants[3], size_t accumulator);
+                          const char *const variants[3], size_t accumulator, CUkernel instead);
+bool px__cuda_fold_columns(const k_fold *p);  // true if it chooses columns
 // A batch of whole-tensor reductions, launched together as loops are (px__cuda_loops). Accumulators
 // have `accumulator` bytes; the functions are NAME_listed and NAME_listed_join.
 typedef struct px__cuda_folds {
