@@ -64,6 +64,7 @@ struct px__deferred {
   int dtype;
   uint32_t mark, seen;  // of the chain that includes it, at place `step`; of the latest count
   int step, pins;       // pins: chains that run it
+  int reach;            // upper bound of px__chain_reach
   px_launch *launch;    // with all it points to; NULL: not recorded yet
   px__source sources[PX_MAX_OPERANDS];  // by operand
 };

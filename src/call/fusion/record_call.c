@@ -197,12 +197,19 @@ static px_status pack(px__deferred *d, const px_launch *launch) {
 
 // A result that depends on too many records: computes its inputs first.
 static px_status limit_reach(px__deferred *d) {
-  if (px__chain_reach(d, PX_CHAIN_STEPS) < PX_CHAIN_STEPS) return PX_OK;
   px__deferred *from[PX_MAX_OPERANDS];
   int count = 0;
-  for (int i = 0; i < PX_MAX_OPERANDS; i++)
-    if (d->sources[i].deferred && !d->sources[i].deferred->computed)
-      from[count++] = d->sources[i].deferred;
+  d->reach = 1;
+  for (int i = 1; i < d->launch->operand_count; i++) {
+    px__deferred *source = d->sources[i].deferred;
+    bool deferred = source && !source->computed;
+    d->reach += 1 + (deferred ? source->reach : 0);
+    if (deferred) from[count++] = source;
+  }
+  if (d->reach < PX_CHAIN_STEPS) return PX_OK;
+  d->reach = px__chain_reach(d, PX_CHAIN_STEPS);
+  if (d->reach < PX_CHAIN_STEPS) return PX_OK;
+  d->reach = d->launch->operand_count;
   return px__chain_run(from, count);
 }
 
