@@ -64,14 +64,6 @@ K_ALONE(i64, int64_t)
 // remainder_of and floordiv_of take r = fmod(a, b).
 #define K_FLOAT(S, T, M) \
   K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
-  K_MATH T k_max_##S(T a, T b) { \
-    T most = a < b ? b : a; \
-    return b != b ? b : most; \
-  } \
-  K_MATH T k_min_##S(T a, T b) { \
-    T least = b < a ? b : a; \
-    return b != b ? b : least; \
-  } \
   K_MATH T k_sign_##S(T x) { return (T)((x > 0) - (x < 0)); } \
   K_MATH T k_sgn_##S(T x) { return k_sign_##S(x); } \
   K_MATH T k_angle_##S(T x) { return x < 0 ? (T)3.14159265358979323846 : x != x ? x : 0; } \
@@ -96,6 +88,22 @@ K_ALONE(i64, int64_t)
   K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { return k_floordiv_of_##S(fmod##M(a, b), a, b); }
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
+
+// NaN if one of both is.
+#define K_EXTREMES(S, T) \
+  K_MATH T k_max_##S(T a, T b) { \
+    T most = a < b ? b : a; \
+    return b != b ? b : most; \
+  } \
+  K_MATH T k_min_##S(T a, T b) { \
+    T least = b < a ? b : a; \
+    return b != b ? b : least; \
+  }
+#ifndef K_EXTREMES_F32  // backends may override it
+#define K_EXTREMES_F32 K_EXTREMES(f32, float)
+#endif
+K_EXTREMES_F32
+K_EXTREMES(f64, double)
 
 // Splits a number into a mantissa in [0.5, 1) and a power of 2. SMALLEST_NORMAL: the smallest
 // normal number; subnormals are scaled first. Branch-free, for vectorized loops.

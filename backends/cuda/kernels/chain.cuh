@@ -28,10 +28,24 @@ template <typename D, typename S>
 static __device__ __forceinline__ D k_converted(S x) {
   return k_converter<D, S>::of(x);
 }
+// Hides a number from the compiler, which would evaluate functions of the constants in a select,
+// e.g. of a truth value, and round them otherwise than the device does.
+template <typename C>
+static __device__ __forceinline__ C k_hidden(C x) {
+  return x;
+}
+static __device__ __forceinline__ float k_hidden(float x) {
+  asm("" : "+f"(x));
+  return x;
+}
+static __device__ __forceinline__ double k_hidden(double x) {
+  asm("" : "+d"(x));
+  return x;
+}
 // An input of an op that reads elements stored as W.
 template <typename W, typename S>
 static __device__ __forceinline__ typename k_type<W>::number k_input(S x) {
-  return k_get(k_converted<W>(x));
+  return k_hidden(k_get(k_converted<W>(x)));
 }
 // The result of an op that stores elements as S, in the dtype D.
 template <typename S, typename D, typename C>

@@ -25,6 +25,13 @@
 #define K_LGAMMA_F32(x) lgammaf(x)  // CUDA's float versions: errors of a few ulp,
 #define K_ERFINV_F32(x) erfinvf(x)  // in a fraction of the time
 #define K_BESSEL(name) name
+#define K_EXTREME(name) \
+  K_MATH float k_##name##_f32(float a, float b) { \
+    float x; \
+    asm(#name ".NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b)); \
+    return x; \
+  }
+#define K_EXTREMES_F32 K_EXTREME(max) K_EXTREME(min)  // one instruction each
 #define K_FMA_f64(a, b, c) fma(a, b, c)
 #define K_LAUNCH const k_where *
 #define K_ZERO_DIVISION(l) k_fault(l, K_FAULT_ZERO_DIVISION, 0, 0, 0)
