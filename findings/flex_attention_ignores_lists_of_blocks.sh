@@ -23,24 +23,3 @@ for name, count in ("the first block", 128), ("all keys", 256):
     difference = (out - plain(q, k[:, :, :count], v[:, :, :count])).abs().max().item()
     print(f"largest difference to attention over {name}: {difference:.3}" if difference > 1e-6 else f"largest difference to attention over {name}: 0.0")
 PROGRAM
-chmod +x findings/*.sh
-python3 - <<'E'
-def sub(path, *pairs):
-    s=open(path).read()
-    for a,b in pairs:
-        assert a in s, (path,a)
-        s=s.replace(a,b,1)
-    open(path,'w').write(s)
-sub('docs/reference/status.md',('''| running statistics that are negative views''','''| `flex_attention` without `torch.compile` ignores the lists of blocks of a BlockMask, and refuses gradients and maximal scores on the CPU | blocks in no list are masked; all of it works on every device |
-| running statistics that are negative views'''),('''`scaled_dot_product_attention` (tiled; on GPUs for float32, float16 and bfloat16),''','''`scaled_dot_product_attention` (tiled; on GPUs for float32, float16 and bfloat16), `flex_attention` with block masks (composed of other ops: all scores are in memory),'''))
-sub('CHANGELOG.md',('''### Added
-- `px_memory_host_register`''','''### Added
-- `torch.nn.attention.flex_attention` with block masks, composed of other ops
-- `px_memory_host_register`'''))
-sub('bench/run.py',('''    ("save 10,000 tensors, .pt"''','''    ("flex_attention with a causal mask 2x8x512x64 forward", "with torch.no_grad(): flex_attention(*x, block_mask=mask)", ATTENTION + """
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 512, 512, device="cpu")
-x = tensors((2, 8, 512, 64))
-for t in x: t.requires_grad_(False)
-""", {"times": 1}),
-    ("save 10,000 tensors, .pt"'''))

@@ -28,24 +28,32 @@ template <typename D, typename S>
 static __device__ __forceinline__ D k_converted(S x) {
   return k_converter<D, S>::of(x);
 }
-// Hides a number from the compiler, which would evaluate functions of the constants in a select,
-// e.g. of a truth value, and round them otherwise than the device does.
-template <typename C>
-static __device__ __forceinline__ C k_hidden(C x) {
-  return x;
-}
-static __device__ __forceinline__ float k_hidden(float x) {
-  asm("" : "+f"(x));
-  return x;
-}
-static __device__ __forceinline__ double k_hidden(double x) {
-  asm("" : "+d"(x));
-  return x;
+// The compiler evaluates functions of known numbers, and rounds them otherwise than the device
+// does. Integers may be known, e.g. x == x, so they are hidden when they become floats: `zero` is
+// 0, which the compiler does not know.
+template <typename D, typename S, bool HIDES>
+struct k_caster {
+  static __device__ __forceinline__ D of(S x, uint32_t) { return k_converter<D, S>::of(x); }
+};
+template <typename D, typename S>
+struct k_caster<D, S, true> {
+  static __device__ __forceinline__ D of(S x, uint32_t zero) {
+    typedef typename k_type<S>::number C;
+    D y;
+    k_put(&y, (C)(k_get(x) | (C)zero));
+    return y;
+  }
+};
+template <typename D, typename S>
+static __device__ __forceinline__ D k_cast(S x, uint32_t zero) {
+  typedef typename k_type<D>::number to;
+  typedef typename k_type<S>::number from;
+  return k_caster < D, S, k_is_real<to>::value && !k_is_real<from>::value > ::of(x, zero);
 }
 // An input of an op that reads elements stored as W.
 template <typename W, typename S>
-static __device__ __forceinline__ typename k_type<W>::number k_input(S x) {
-  return k_hidden(k_get(k_converted<W>(x)));
+static __device__ __forceinline__ typename k_type<W>::number k_input(S x, uint32_t zero) {
+  return k_get(k_cast<W>(x, zero));
 }
 // The result of an op that stores elements as S, in the dtype D.
 template <typename S, typename D, typename C>

@@ -291,9 +291,9 @@ px_status px__cuda_chain_kernel(CUkernel *out, const px__cuda_chain *c) {
     load_kernel(p);
     pthread_mutex_unlock(&lock);
   }
-  int state = __atomic_load_n(&p->state, __ATOMIC_ACQUIRE);
-  if (state == READY) *out = p->kernel;
-  if (state == FAILED && waits)
+  int now = __atomic_load_n(&p->state, __ATOMIC_ACQUIRE);
+  if (now == READY) *out = p->kernel;
+  if (now == FAILED && waits)
     PX_CUDA_FAIL(PX_BUG, "%s: the kernel of a chain does not compile:\n%s", c->launch->op,
                  p->log ? p->log : "");
   return PX_OK;

@@ -80,7 +80,7 @@ static void write_arguments(FILE *to, const px__cuda_chain *c, int k) {
     if (a->operand > 0 && (source < 0 || array_at(c, source))) {
       fprintf(to, "k_input<k_%s>(", type);
       write_source(to, c, source);
-      fprintf(to, ")");
+      fprintf(to, ", zero)");
     } else {
       fprintf(to, "k_number_as<typename k_type<k_%s>::number>(p.words[%d])", type, word++);
     }
@@ -101,9 +101,9 @@ static void write_step(FILE *to, const px__cuda_chain *c, int k) {
     write_arguments(to, c, k);
     fprintf(to, "));\n");
   } else {
-    fprintf(to, "      const k_%s r%d = k_converted<k_%s>(", type, k, type);
+    fprintf(to, "      const k_%s r%d = k_cast<k_%s>(", type, k, type);
     write_source(to, c, s->sources[SOURCE]);
-    fprintf(to, ");\n");
+    fprintf(to, ", zero);\n");
   }
   if (s->stores >= 0) fprintf(to, "      o%d.v[k] = r%d;\n", s->stores, k);
 }
@@ -112,7 +112,8 @@ static void write_run(FILE *to, const px__cuda_chain *c, const uses *u) {
   const char *last = px__cuda_suffix(c->steps[c->count - 1].dtype);
   fprintf(to,
           "  __device__ __forceinline__ k_loaded<k_%s, N> run(const k_chain &p, int64_t at) {\n"
-          "    const k_where *l = &p.where;\n    (void)l;\n    k_loaded<k_%s, N> last;\n",
+          "    const k_where *l = &p.where;\n    (void)l;\n"
+          "    const uint32_t zero = (uint64_t)p.n >> 63;\n    k_loaded<k_%s, N> last;\n",
           last, last);
   for (int i = 0; i < c->launch->operand_count; i++)
     if (u->stored[i])
