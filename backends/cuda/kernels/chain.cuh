@@ -40,7 +40,7 @@ struct k_caster<D, S, true> {
   static __device__ __forceinline__ D of(S x, uint32_t zero) {
     typedef typename k_type<S>::number C;
     D y;
-    k_put(&y, (C)(k_get(x) | (C)zero));
+    k_put(&y, (C)(k_get(x) ^ (C)zero));
     return y;
   }
 };
