@@ -63,23 +63,27 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
 // ---- bags by a kernel
 
 static px__named_kernel sums_kernel = {.name = "bag_sums"}, tops_kernel = {.name = "bag_tops"};
-// Fails unless the bags are in order and cover all indices. Device kernels clamp to valid indices.
-static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
-                              const px_tensor *begins, px__named_kernel *kernel) {
+// Fails unless the bags are in order and cover all indices.
+static px_status check_order(const px_tensor *indices, const px_tensor *begins) {
   const int64_t *at;
-  px_device_type type = (px_device_type)px__tensor_device(weight).type;
-  PX_CHECK(px__named_kernel_on(kernel, type), PX_UNIMPLEMENTED,
-           "%s is not implemented for GPUs, only for the CPU and simulated devices", kernel->name);
-  PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
-           "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
   PX_CHECK(begins->numel > 0, PX_RUNTIME, "expected the end of the last bag");
-  if (type != PX_CPU) return PX_OK;
   PX_TRY(px__tensor_read(&at, begins));
   for (int64_t i = 1; i < begins->numel; i++)
     PX_CHECK(at[i] >= at[i - 1], PX_RUNTIME, "bags must be in order");
   PX_CHECK(at[0] == 0 && at[begins->numel - 1] == indices->numel, PX_RUNTIME,
            "bags must cover all %lld indices", LL(indices->numel));
   return PX_OK;
+}
+// Device kernels clamp to valid indices.
+static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
+                              const px_tensor *begins, px__named_kernel *kernel) {
+  px_device_type type = (px_device_type)px__tensor_device(weight).type;
+  PX_CHECK(px__named_kernel_on(kernel, type), PX_UNIMPLEMENTED,
+           "%s is not implemented for GPUs, only for the CPU and simulated devices", kernel->name);
+  PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
+           "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
+  PX_CHECK(begins->numel > 0, PX_RUNTIME, "expected the end of the last bag");
+  return type == PX_CPU ? check_order(indices, begins) : PX_OK;
 }
 PX_RUN(_bag_sums) {
   PX_SCOPED(px_tensor) weight = NULL;
@@ -134,8 +138,13 @@ PX_RUN(_bag_starts) {
 }
 PX_RUN(_bag_divisors) {
   const int64_t *at, *index, sizes[] = {args->begins->numel - 1, 1};
-  PX_TRY(px__tensor_read(&at, args->begins));
-  PX_TRY(px__tensor_read(&index, args->indices));
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_TRY(px_contiguous(&indices, args->indices));
+  PX_TRY(px_contiguous(&begins, args->begins));
+  PX_TRY(check_order(indices, begins));
+  PX_TRY(px__tensor_read(&at, begins));
+  PX_TRY(px__tensor_read(&index, indices));
   PX_TRY(px_tensor_empty(&call->results[0], 2, sizes, PX_FLOAT64, px_cpu()));
   double *to = px__tensor_at(call->results[0]);
   for (int64_t i = 0; i < sizes[0]; i++) {
