@@ -156,6 +156,7 @@ PX_RUN(_bag_divisors) {
 }
 
 PX_RUN(bags) {
+  PX_TRY(px__call_same_device(call));
   PX_TRY(check_indices(args->input, "embedding_bag"));
   if (args->offsets) PX_TRY(check_offsets(args->offsets, args->input->numel));
   if (!px__given(args->max_norm)) return PX_OK;
