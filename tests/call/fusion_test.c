@@ -3,6 +3,7 @@
 #include "devices.h"
 
 #include "phlox/extend.h"
+#include "phlox/graph.h"
 
 #include <pthread.h>
 
@@ -369,4 +370,26 @@ PX_TEST(streams_are_ordered_after_recorded_launches) {
   OK(px_fuse_end(PX_OK));
   OK(px_stream_synchronize(side));
   CHECK_EQ(value(sum), 64.0 * 64 * (64 * 64 + 1));
+}
+
+PX_TEST(a_capture_does_not_contain_earlier_calls) {
+  simulate(1);
+  home = px_cuda(0);
+  PX_SCOPED(px_stream) side = NULL;
+  PX_SCOPED(px_graph) graph = NULL;
+  PX_SCOPED(px_tensor) x = counted(1, 1);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  OK(px_graph_new(&graph));
+  OK(px_stream_new(&side, px_cuda(0), 0));
+  OK(px_stream_set_current(side));
+  OK(px_fuse_begin());
+  OK(px_mul_scalar(&y, x, px_int(3)));
+  OK(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  OK(px_mul(&z, y, y));
+  OK(px_graph_end(graph));
+  OK(px_fuse_end(PX_OK));
+  CHECK_EQ(value(y), 3);
+  OK(px_graph_replay(graph));
+  CHECK_EQ(value(z), 9);
 }

@@ -173,9 +173,11 @@ struct k_computed {
     return steps.run(p, i);
   }
 };
-// The fold F of a chain whose last result is stored as R. The chain's parameters follow the fold's.
-template <typename F, template <int> class STEPS, typename R, typename P>
+// The fold F of a chain whose last result is stored as R. AHEAD divides K_FLUSH. The chain's
+// parameters follow the fold's.
+template <typename F, template <int> class STEPS, typename R, typename P, int AHEAD>
 struct k_chain_fold : F {
+  enum { ROW_AHEAD = AHEAD, COLUMN_AHEAD = AHEAD };
   template <typename S, int N>
   struct reader {
     static __device__ __forceinline__ k_loaded<S, N> at(const P &, const void *) {

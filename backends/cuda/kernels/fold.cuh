@@ -10,11 +10,11 @@
 #pragma once
 #include "math.cuh"
 
-// Elements a thread accumulates in T; vectors in flight a thread, by rows and by columns.
-enum { K_FLUSH = 16, K_ROW_AHEAD = 8, K_COLUMN_AHEAD = 8 };
+enum { K_FLUSH = 16 };  // elements a thread accumulates in T
 
 // How folds read elements: from memory. A fold at the end of a chain computes them (chain.cuh).
 struct k_stored {
+  enum { ROW_AHEAD = 8, COLUMN_AHEAD = 8 };  // vectors in flight a thread; they divide K_FLUSH
   template <typename S, int N>
   static __device__ __forceinline__ k_loaded<S, N> read(const k_fold &, const void *at) {
     return *(const k_loaded<S, N> *)at;
@@ -74,7 +74,7 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const k_fold &p, co
                                                              int64_t begin, int64_t end, int lane) {
   typedef typename F::T T;
   const int lanes = p.lanes;
-  enum { AHEAD = N > 8 ? 2 : K_ROW_AHEAD };
+  enum { AHEAD = N > 8 ? 2 : (int)F::ROW_AHEAD };
   typename F::D sum = F::identity();
   const k_loaded<S, N> *from = (const k_loaded<S, N> *)row + begin / N + lane;
   int64_t left = end / N - begin / N;
@@ -218,15 +218,15 @@ static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
     for (int round = 0; round < K_FLUSH && i < end;
-         round += K_COLUMN_AHEAD, i += K_COLUMN_AHEAD * 8) {
-      k_loaded<S, N> v[K_COLUMN_AHEAD];
+         round += F::COLUMN_AHEAD, i += F::COLUMN_AHEAD * 8) {
+      k_loaded<S, N> v[F::COLUMN_AHEAD];
 #pragma unroll
-      for (int u = 0; u < K_COLUMN_AHEAD; u++)
+      for (int u = 0; u < F::COLUMN_AHEAD; u++)
         if (i + u * 8 < end)
           v[u] =
               F::template read<S, N>(p, from + k_locate_in(p.reduced, p.reduced_count, i + u * 8));
 #pragma unroll
-      for (int u = 0; u < K_COLUMN_AHEAD; u++) {
+      for (int u = 0; u < F::COLUMN_AHEAD; u++) {
         if (i + u * 8 >= end) break;
 #pragma unroll
         for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v[u][k])));

@@ -182,6 +182,7 @@ px_status px_graph_begin(px_graph *graph, px_graph_pool pool, px_capture_mode mo
   PX_CHECK(mode >= PX_CAPTURE_GLOBAL && mode <= PX_CAPTURE_RELAXED, PX_VALUE,
            "there is no capture mode %d", (int)mode);
   PX_TRY(can_capture());
+  PX_TRY(px__issue_recorded());  // they are not part of the graph
   pthread_mutex_lock(&graph->lock);
   px_status status = begin(graph, pool, mode);
   pthread_mutex_unlock(&graph->lock);

@@ -12,6 +12,7 @@
 #include "../../ops/samples.h"
 #include "cuda_backend.h"
 #include "phlox/fuse.h"
+#include "phlox/op.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -146,15 +147,15 @@ static px_device device;
 static void use_stub(void) {
   char path[4096];
   built_path(path, sizeof path, "");
+  cuda_entry();
+  if (!dlopen("libnvrtc.so.13", RTLD_NOW) &&
+      !dlopen("/usr/local/cuda/lib64/libnvrtc.so.13", RTLD_NOW))
+    SKIP("NVRTC is not installed");
   setenv("PHLOX_BACKEND_PATH", path, 1);
   setenv("PHLOX_BACKENDS", "cuda", 1);
   setenv("PHLOX_FUSE_COMPILE", "wait", 1);
   CHECK(mkdtemp(folder));
   setenv("PHLOX_CACHE", folder, 1);
-  cuda_entry();
-  if (!dlopen("libnvrtc.so.13", RTLD_NOW) &&
-      !dlopen("/usr/local/cuda/lib64/libnvrtc.so.13", RTLD_NOW))
-    SKIP("NVRTC is not installed");
   device = px_cuda(0);
 }
 
@@ -234,6 +235,52 @@ PX_TEST(a_kernel_serves_all_sizes) {
   CHECK_EQ(driver.libraries, libraries);
   CHECK_EQ(driver.chains, 13);
   CHECK_EQ(files(), 1);
+  remove_files();
+}
+
+// x in dtype and back.
+static void run_cast(px_dtype dtype) {
+  const int64_t size = 1000;
+  px_tensor *x = NULL, *narrow = NULL, *back = NULL;
+  OK(px_ones(&x, &size, 1, PX_FLOAT32, device, false, false));
+  OK(px_fuse_begin());
+  OK(px_to(&narrow, x, dtype, PX_DEVICE_NONE, false, false));
+  OK(px_to(&back, narrow, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  px_release(narrow);
+  OK(px_fuse_end(PX_OK));
+  px_release(x), px_release(back);
+}
+PX_TEST(each_dtype_of_a_conversion_has_a_kernel) {
+  use_stub();
+  run_cast(PX_FLOAT16);
+  run_cast(PX_BFLOAT16);
+  run_cast(PX_INT8);
+  run_cast(PX_BFLOAT16);
+  CHECK_EQ(driver.chains, 4);
+  CHECK_EQ(files(), 3);
+  remove_files();
+}
+
+// Steps that run one by one depend on each other, also if they have the same op.
+PX_TEST(steps_are_not_batched) {
+  const int64_t size = 1000;
+  px_tensor *x = NULL, *y = NULL;
+  use_stub();
+  setenv("PHLOX_FUSE_COMPILE", "beside", 1);
+  OK(px_ones(&x, &size, 1, PX_FLOAT32, device, false, false));
+  int before = driver.launches;
+  px_launch_batch_begin();
+  OK(px_fuse_begin());
+  for (int i = 0; i < 3; i++) {
+    px_tensor *square = NULL;
+    OK(px_mul(&square, y ? y : x, y ? y : x));
+    px_release(y);
+    y = square;
+  }
+  OK(px_fuse_end(PX_OK));
+  OK(px_launch_batch_end(PX_OK));
+  CHECK_EQ(driver.launches - before, 3);
+  px_release(x), px_release(y);
   remove_files();
 }
 
@@ -347,6 +394,7 @@ static void run_beside(void) {
 }
 static void leave_early(void) {
   run_steps();
+  usleep(100000);
   exit(0);
 }
 PX_TEST(kernels_are_compiled_beside_the_program) {

@@ -112,7 +112,7 @@ void *px__cuda_cache_find(const px__cuda_program *p, size_t *bytes) {
   char path[PATH];
   if (!folder_name(path)) return NULL;
   add_file_name(path, p);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return NULL;
   void *code = read_code(fd, p, bytes);
   close(fd);
@@ -131,7 +131,7 @@ void px__cuda_cache_keep(const px__cuda_program *p, const void *code, size_t byt
   if (!folder_name(path) || !make_folder(path)) return;
   if (snprintf(draft, sizeof draft, "%s/XXXXXX", path) >= (int)sizeof draft) return;
   add_file_name(path, p);
-  int fd = mkstemp(draft);
+  int fd = mkostemp(draft, O_CLOEXEC);
   if (fd < 0) return;
   bool good = write_file(fd, p, code, bytes);
   good &= close(fd) == 0;

@@ -95,8 +95,8 @@ static bool add_step(px__cuda_chain *c, int k) {
   c->rows[k] = s->kernel == px__cuda_find("copy") ? NULL : row_of(s->kernel);
   c->first_number[k] = c->word_count;
   if (!is_computed(s->dtype)) return false;
-  bool added = add_key(c, (int64_t)(uintptr_t)c->rows[k]) &&
-               add_key(c, s->compute | (int64_t)s->dtype << 8 | (int64_t)s->stores << 32);
+  bool added = add_key(c, (int64_t)(uintptr_t)c->rows[k]) && add_key(c, s->compute) &&
+               add_key(c, s->dtype) && add_key(c, s->stores);
   for (int i = 1; i < s->operand_count; i++) {
     int from = s->sources[i];
     const px_operand *o = from < 0 ? NULL : &c->launch->operands[from];
@@ -107,8 +107,9 @@ static bool add_step(px__cuda_chain *c, int k) {
   return known && add_arguments(c, k);
 }
 
-// Steps times elements that a thread has in flight twice.
-enum { MAX_CODE = 64 };
+// Limits of the code of a kernel, in steps of elements: with more, a thread has one vector in
+// flight instead of two, and a fold one at a time. ROW_AHEAD: vectors ahead of a short chain.
+enum { MAX_CODE = 64, MAX_FOLD_CODE = 256, ROW_AHEAD = 8 };
 
 // False if the chain cannot be one kernel: its steps then run one by one.
 static bool describe(px__cuda_chain *c, const px_chain_step *fold) {
@@ -123,6 +124,8 @@ static bool describe(px__cuda_chain *c, const px_chain_step *fold) {
   for (int k = 0; k < c->count; k++)
     if (!add_step(c, k)) return false;
   c->flight = c->each * c->count > MAX_CODE ? 1 : 2;
+  c->ahead = ROW_AHEAD;
+  while (c->ahead > 2 && c->ahead * c->each * c->count > MAX_FOLD_CODE) c->ahead /= 2;
   return add_key(c, c->each | (int64_t)c->columns << 32) &&
          add_key(c, (int64_t)(uintptr_t)c->members);
 }

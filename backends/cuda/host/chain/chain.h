@@ -8,9 +8,9 @@
 #include "cuda/host/ops/kernel.h"
 
 enum {
-  PX__CHAIN_WORDS = 320,  // a kernel's parameters have at most 4 KiB
-  PX__CHAIN_OPERANDS = 512,
-  PX__CHAIN_KEY = 4096
+  PX__CHAIN_WORDS = 320,     // a kernel's parameters have at most 4 KiB
+  PX__CHAIN_OPERANDS = 512,  // more than words
+  PX__CHAIN_KEY = 4096       // words of 4 bytes; about 10 for a step
 };
 
 typedef enum px__cuda_reading { PX__FLAT, PX__ONE, PX__SPREAD } px__cuda_reading;
@@ -31,6 +31,7 @@ typedef struct px__cuda_chain {
   px__cuda_chained operands[PX__CHAIN_OPERANDS];
   int first_number[PX_CHAIN_STEPS];  // word of a step's first number
   int each, flight;                  // elements of a vector; vectors in flight a thread
+  int ahead;                         // of a fold: vectors that a thread computes before adding them
   const char *members;               // of the fold at the end; NULL: none
   bool columns;                      // the fold's input is read by columns
   int word_count, key_count;

@@ -26,6 +26,7 @@ static const px__cuda_symbol symbols[] = {
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 static bool loaded, waits;
 static int version;
+static uint64_t headers_sum;  // of the library's headers
 
 static void load(void) {
   static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
@@ -37,6 +38,10 @@ static void load(void) {
   loaded = px__cuda_symbols(&nvrtc, library, symbols, sizeof symbols / sizeof *symbols) &&
            nvrtc.nvrtcVersion(&major, &minor) == 0;
   version = 100 * major + minor;
+  headers_sum = 14695981039346656037u;  // FNV-1a
+  for (int i = 0; i < px__cuda_sources_count; i++)
+    for (const unsigned char *at = px__cuda_sources[i].content; *at; at++)
+      headers_sum = (headers_sum ^ *at) * 1099511628211u;
 }
 
 bool px__cuda_can_compile(void) {
@@ -101,15 +106,10 @@ static char *text_of(const px__cuda_chain *c) {
 
 enum { SOURCES = 32, STANDARD = 7, ABOUT = 128 };
 
-// What decides a program's code besides its text. The library's headers are known by their sizes
-// and sums.
+// What decides a program's code besides its text.
 static void describe(const program *p, char about[ABOUT]) {
-  uint64_t sum = 14695981039346656037u;
-  for (int i = 0; i < px__cuda_sources_count; i++)
-    for (const unsigned char *at = px__cuda_sources[i].content; *at; at++)
-      sum = (sum ^ *at) * 1099511628211u;
   snprintf(about, ABOUT, "sm_%d, NVRTC %d, headers %016llx", p->architecture, version,
-           (unsigned long long)sum);
+           (unsigned long long)headers_sum);
 }
 
 static int build(void *handle, int architecture) {
@@ -197,6 +197,8 @@ static void stop_worker(void) {
   if (worker_process != getpid()) return;
   pthread_mutex_lock(&lock);
   stops = true;
+  for (; first; first = first->later) __atomic_store_n(&first->state, FAILED, __ATOMIC_RELEASE);
+  last = &first;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
   pthread_join(worker, NULL);
@@ -204,12 +206,17 @@ static void stop_worker(void) {
 
 // Lock held. The thread takes no signals.
 static bool start_worker(void) {
+  enum { STACK = 16 << 20 };  // bytes
   sigset_t all, before;
+  pthread_attr_t about;
   if (worker_process == getpid()) return true;
+  if (pthread_attr_init(&about) != 0) return false;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  bool started = !pthread_create(&worker, NULL, work, NULL);
+  bool started =
+      !pthread_attr_setstacksize(&about, STACK) && !pthread_create(&worker, &about, work, NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&about);
   if (!started) return false;
   worker_process = getpid();
   return atexit(stop_worker) == 0;
@@ -217,7 +224,7 @@ static bool start_worker(void) {
 
 // Lock held.
 static void queue(program *p) {
-  if (!start_worker()) {
+  if (stops || !start_worker()) {
     set_code(p, NULL, 0);
     return;
   }

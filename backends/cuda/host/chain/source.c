@@ -142,9 +142,9 @@ static void write_fold(FILE *to, const px__cuda_chain *c) {
           "struct k_end : k_stored {\n%s};\n"
           "extern \"C\" __global__ void __launch_bounds__(K_BLOCK)\n"
           "    chain(const __grid_constant__ k_ends p) {\n"
-          "  k_wait();\n  k_fold_%s<k_chain_fold<k_end, k_steps, k_%s, k_chain>>(p.fold);\n}\n",
+          "  k_wait();\n  k_fold_%s<k_chain_fold<k_end, k_steps, k_%s, k_chain, %d>>(p.fold);\n}\n",
           c->members, c->columns ? "columns" : "rows",
-          px__cuda_suffix(c->steps[c->count - 1].dtype));
+          px__cuda_suffix(c->steps[c->count - 1].dtype), c->ahead);
 }
 
 void px__cuda_chain_write(FILE *to, const px__cuda_chain *c) {

@@ -124,7 +124,12 @@ px_status px__cuda_chain_steps(const px_launch *l, const px_chain_step *steps, i
   run *r = malloc(sizeof *r);
   if (!r) PX_CUDA_FAIL(PX_NOMEM, "%s: out of memory", l->op);
   r->launch = l, r->steps = steps;
+  // Steps depend on each other: they are not batched.
+  px__cuda_loops *loops = px__cuda_loops_batch;
+  px__cuda_folds *folds = px__cuda_folds_batch;
+  px__cuda_loops_batch = NULL, px__cuda_folds_batch = NULL;
   px_status status = run_all(r, count, fold);
+  px__cuda_loops_batch = loops, px__cuda_folds_batch = folds;
   free(r);
   return status;
 }
