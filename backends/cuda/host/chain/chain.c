@@ -109,7 +109,7 @@ static bool add_step(px__cuda_chain *c, int k) {
 
 // Limits of the code of a kernel, in steps of elements: with more, a thread has one vector in
 // flight instead of two, and a fold one at a time. ROW_AHEAD: vectors ahead of a short chain.
-enum { MAX_CODE = 64, MAX_FOLD_CODE = 256, ROW_AHEAD = 8 };
+enum { MAX_CODE = 64, MAX_FOLD_CODE = 512, ROW_AHEAD = 8 };
 
 // False if the chain cannot be one kernel: its steps then run one by one.
 static bool describe(px__cuda_chain *c, const px_chain_step *fold) {
