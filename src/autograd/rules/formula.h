@@ -79,9 +79,11 @@ static inline px_value px__f_sizes(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_IS(px_tensor_sizes(v.v.tensor), px_tensor_ndim(v.v.tensor))
                                  : PX_IS(NULL, 0);
 }
+// A product of sizes beyond int64 is its largest number, which no tensor has.
 static inline px_value px__f_numel(px_value v) {
   int64_t n = v.kind == PX_ARG_TENSOR ? px_tensor_numel(v.v.tensor) : 1;
-  for (int d = 0; d < (v.kind == PX_ARG_INTS ? v.n : 0); d++) n *= v.v.ints[d];
+  for (int d = 0; d < (v.kind == PX_ARG_INTS ? v.n : 0); d++)
+    if (__builtin_mul_overflow(n, v.v.ints[d], &n)) return PX_I(INT64_MAX);
   return PX_I(n);
 }
 static inline px_value px__f_ndim(px_value v) {

@@ -64,7 +64,7 @@ PX_VMAP_RULE(vmap_sample) {
 PX_RUN(_vmap_place) { return px__vmap_run_at(call, args->level, args->size); }
 PX_VMAP_RULE(vmap_place) {
   px_tensor *self = args->self, *made = NULL;
-  int64_t sizes[PX_MAX_DIMS + 1] = {args->size}, end = args->index + 1;
+  int64_t sizes[PX_MAX_DIMS + 1] = {args->size};
   PX_SCOPED(px_tensor) row = NULL;
   if (b->level > args->level)
     return inside(b, px__vmap_place, self, args->index, args->level, args->size);
@@ -76,6 +76,7 @@ PX_VMAP_RULE(vmap_place) {
     row = px_retain(self->physical);
   else
     PX_TRY(px_unsqueeze(&row, self, 0));
+  const int64_t end = args->index + 1;
   PX_TRY(px_slice_backward(&made, row, sizes, self->ndim + 1, 0, &args->index, &end, 1));
   return px__vmap_set_result(b, 0, made);
 }
