@@ -265,7 +265,7 @@ PX_VMAP_RULE(index_backward) {
 // dim.
 static px_status element_indices(px_tensor **out, int64_t *dim, const px_tensor *self,
                                  px_tensor *index, int64_t given) {
-  *dim = given + (given >= 0);
+  *dim = given + (given >= 0 && given < INT64_MAX);  // a check of the op refuses it
   return px__formula_index_of_samples(
       out, (px_value[]){PX_T(index->physical), PX_IS(self->sizes, self->ndim), PX_I(given),
                         PX_I(index->numel)});
