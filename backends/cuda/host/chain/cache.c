@@ -19,8 +19,7 @@ typedef struct header {
   uint64_t magic, sum, text_bytes, code_bytes;
 } header;
 
-// FNV-1a.
-static uint64_t sum_of(uint64_t sum, const void *from, size_t bytes) {
+uint64_t px__cuda_sum(uint64_t sum, const void *from, size_t bytes) {
   const unsigned char *at = from;
   for (size_t i = 0; i < bytes; i++) sum = (sum ^ at[i]) * 1099511628211u;
   return sum;
@@ -57,9 +56,9 @@ static bool make_folder(char *path) {
 }
 
 static void add_file_name(char *path, const px__cuda_program *p) {
-  uint64_t a = 14695981039346656037u, b = 0x9e3779b97f4a7c15u;
-  a = sum_of(sum_of(a, p->about, strlen(p->about)), p->source, strlen(p->source));
-  b = sum_of(sum_of(b, p->source, strlen(p->source)), p->about, strlen(p->about));
+  uint64_t a = PX__SUM_START, b = 0x9e3779b97f4a7c15u;
+  a = px__cuda_sum(px__cuda_sum(a, p->about, strlen(p->about)), p->source, strlen(p->source));
+  b = px__cuda_sum(px__cuda_sum(b, p->source, strlen(p->source)), p->about, strlen(p->about));
   size_t length = strlen(path);
   snprintf(path + length, PATH - length, "/%016llx%016llx.chain", (unsigned long long)a,
            (unsigned long long)b);
@@ -99,7 +98,8 @@ static void *read_code(int fd, const px__cuda_program *p, size_t *bytes) {
     return NULL;
   char *both = malloc(text + h.code_bytes), *code = malloc(h.code_bytes + 1);
   bool good = both && code && read_all(fd, both, text + h.code_bytes) &&
-              sum_of(magic, both, text + h.code_bytes) == h.sum && !memcmp(both, p->source, text);
+              px__cuda_sum(magic, both, text + h.code_bytes) == h.sum &&
+              !memcmp(both, p->source, text);
   if (good) memcpy(code, both + text, h.code_bytes);
   free(both);
   *bytes = h.code_bytes;
@@ -121,7 +121,7 @@ void *px__cuda_cache_find(const px__cuda_program *p, size_t *bytes) {
 
 static bool write_file(int fd, const px__cuda_program *p, const void *code, size_t bytes) {
   size_t text = strlen(p->source);
-  header h = {magic, sum_of(sum_of(magic, p->source, text), code, bytes), text, bytes};
+  header h = {magic, px__cuda_sum(px__cuda_sum(magic, p->source, text), code, bytes), text, bytes};
   return write_all(fd, &h, sizeof h) && write_all(fd, p->source, text) &&
          write_all(fd, code, bytes);
 }

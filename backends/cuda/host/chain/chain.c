@@ -67,8 +67,7 @@ static bool add_arguments(px__cuda_chain *c, int k) {
   const px_chain_step *s = &c->steps[k];
   const px__cuda_pointwise *row = c->rows[k];
   k_number numbers[K_NUMBERS];
-  px_launch l = *c->launch;
-  l.compute = s->compute, l.params += s->first_param, l.param_count = s->param_count;
+  px_launch l = px__cuda_step_launch(c->launch, s);
   px__cuda_read_numbers(&l, row, numbers, &c->has[k], &c->truth[k]);
   for (int i = 0; i < row->argument_count; i++) {
     const px__cuda_argument *a = &row->arguments[i];
@@ -107,8 +106,9 @@ static bool add_step(px__cuda_chain *c, int k) {
   return known && add_arguments(c, k);
 }
 
-// Limits of the code of a kernel, in steps of elements: with more, a thread has one vector in
-// flight instead of two, and a fold one at a time. ROW_AHEAD: vectors ahead of a short chain.
+// Limits of a kernel's code, in steps times elements. MAX_CODE: beyond it a thread has one vector
+// in flight instead of two. MAX_FOLD_CODE: for the vectors that a fold computes ahead, ROW_AHEAD
+// to 2.
 enum { MAX_CODE = 64, MAX_FOLD_CODE = 512, ROW_AHEAD = 8 };
 
 // False if the chain cannot be one kernel: its steps then run one by one.

@@ -46,6 +46,15 @@ typedef struct px__cuda_chain {
 } px__cuda_chain;
 _Static_assert(sizeof((px__cuda_chain *)0)->params <= 4096, "limit of a kernel's parameters");
 
+// The launch of a step of a chain, without operands.
+static inline px_launch px__cuda_step_launch(const px_launch *chain, const px_chain_step *step) {
+  px_launch l = *chain;
+  l.op = step->op, l.kernel = step->kernel, l.compute = step->compute;
+  l.params = chain->params + step->first_param, l.param_count = step->param_count;
+  l.operands = NULL, l.operand_count = 0;
+  return l;
+}
+
 // ---- steps.c: runs the steps of a launch one by one, and the fold at its end, if any
 px_status px__cuda_chain_steps(const px_launch *l, const px_chain_step *steps, int count,
                                const px_chain_step *fold);
@@ -67,6 +76,9 @@ px_status px__cuda_chain_kernel(CUkernel *out, const px__cuda_chain *c);
 typedef struct px__cuda_program {
   const char *source, *about;
 } px__cuda_program;
+// Adds bytes to a sum (FNV-1a), which begins with PX__SUM_START.
+#define PX__SUM_START UINT64_C(14695981039346656037)
+uint64_t px__cuda_sum(uint64_t sum, const void *from, size_t bytes);
 // Returns the code kept for a program, to be freed, or NULL.
 void *px__cuda_cache_find(const px__cuda_program *p, size_t *bytes);
 void px__cuda_cache_keep(const px__cuda_program *p, const void *code, size_t bytes);

@@ -38,10 +38,10 @@ static void load(void) {
   loaded = px__cuda_symbols(&nvrtc, library, symbols, sizeof symbols / sizeof *symbols) &&
            nvrtc.nvrtcVersion(&major, &minor) == 0;
   version = 100 * major + minor;
-  headers_sum = 14695981039346656037u;  // FNV-1a
+  headers_sum = PX__SUM_START;
   for (int i = 0; i < px__cuda_sources_count; i++)
-    for (const unsigned char *at = px__cuda_sources[i].content; *at; at++)
-      headers_sum = (headers_sum ^ *at) * 1099511628211u;
+    headers_sum =
+        px__cuda_sum(headers_sum, px__cuda_sources[i].content, strlen(px__cuda_sources[i].content));
 }
 
 bool px__cuda_can_compile(void) {
@@ -106,7 +106,7 @@ static char *text_of(const px__cuda_chain *c) {
 
 enum { SOURCES = 32, STANDARD = 7, ABOUT = 128 };
 
-// What decides a program's code besides its text.
+// Writes the architecture, the compiler and the headers: they and its text decide a program's code.
 static void describe(const program *p, char about[ABOUT]) {
   snprintf(about, ABOUT, "sm_%d, NVRTC %d, headers %016llx", p->architecture, version,
            (unsigned long long)headers_sum);
@@ -134,7 +134,7 @@ static char *read_log(void *handle) {
   return NULL;
 }
 
-// Headers that kernels include stand for kernels/standard.cuh.
+// Standard and toolkit headers are replaced by kernels/standard.cuh.
 static void *compile(program *p, size_t *bytes) {
   static const char *const standard[STANDARD] = {"stdint.h", "stdbool.h",   "string.h",   "math.h",
                                                  "float.h",  "cuda_fp16.h", "cuda_bf16.h"};

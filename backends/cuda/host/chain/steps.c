@@ -86,10 +86,8 @@ static px_status run_step(run *r, int k) {
   set_sizes(&r->shape, r->n);
   for (int i = 0; i < from->operand_count; i++)
     if (!px__cuda_absent(&r->operands[i])) fit(&r->operands[i], &r->shape, r->strides[i]);
-  px_launch l = *r->launch;
-  l.op = from->op, l.kernel = from->kernel, l.compute = from->compute;
+  px_launch l = px__cuda_step_launch(r->launch, from);
   l.operands = r->operands, l.operand_count = from->operand_count;
-  l.params = r->launch->params + from->first_param, l.param_count = from->param_count;
   return from->kernel(&l);
 }
 
@@ -97,10 +95,8 @@ static px_status run_fold(const run *r, const px_chain_step *fold, int last) {
   px_operand in = r->launch->operands[fold->shape];
   in.data = result_of(r, last), in.immediate = false;
   px_operand operands[] = {r->launch->operands[fold->stores], in};
-  px_launch l = *r->launch;
-  l.op = fold->op, l.kernel = fold->kernel, l.compute = fold->compute;
+  px_launch l = px__cuda_step_launch(r->launch, fold);
   l.operands = operands, l.operand_count = 2;
-  l.params = r->launch->params + fold->first_param, l.param_count = fold->param_count;
   return fold->kernel(&l);
 }
 
