@@ -192,7 +192,7 @@ static void *work(void *unused) {
   return NULL;
 }
 
-// NVRTC must not be in use when the process ends. A forked process has no worker.
+// A forked process has no worker.
 static void stop_worker(void) {
   if (worker_process != getpid()) return;
   pthread_mutex_lock(&lock);
@@ -202,6 +202,20 @@ static void stop_worker(void) {
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
   pthread_join(worker, NULL);
+}
+
+// NVRTC must not be in use when its static data is destroyed. It registers destructors while it
+// compiles; functions of atexit() registered before then run too late. As in C++, destructors of a
+// thread run before those of static data. The main thread's run when the process ends.
+extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *library);
+extern void *__dso_handle;
+static void leave_thread(void *unused) {
+  (void)unused;
+  if (gettid() == getpid()) stop_worker();
+}
+static void watch_thread(void) {
+  static _Thread_local bool watched;
+  if (!watched) watched = __cxa_thread_atexit_impl(leave_thread, NULL, &__dso_handle) == 0;
 }
 
 // Lock held. The thread takes no signals.
@@ -219,7 +233,7 @@ static bool start_worker(void) {
   pthread_attr_destroy(&about);
   if (!started) return false;
   worker_process = getpid();
-  return atexit(stop_worker) == 0;
+  return true;
 }
 
 // Lock held.
@@ -288,6 +302,7 @@ static program *find_or_add(const px__cuda_chain *c, int architecture, uint32_t 
 px_status px__cuda_chain_kernel(CUkernel *out, const px__cuda_chain *c) {
   *out = NULL;
   if (!px__cuda_can_compile()) return PX_OK;
+  watch_thread();
   const px__cuda_device *device = &px__cuda_devices[c->launch->device];
   int architecture = 10 * device->major + device->minor;
   program *p = find_or_add(c, architecture, hash_of(c, architecture));
